@@ -1,1 +1,1 @@
-"""The helper package of the attention course: models, measurements, checks and widgets for the eight lessons."""
+"""The helper package of the attention course: models, measurements, checks and widgets."""
