@@ -1,0 +1,177 @@
+"""`course build`: executes texts and writes notebooks, or says which written ones are out of date."""
+
+import copy
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+
+from nbformat import NotebookNode
+from tqdm import tqdm
+
+from course_utils.authoring.lint import lint
+from course_utils.authoring.notebooks import (
+    AuthoringError,
+    Text,
+    bare,
+    compose,
+    cut,
+    dumps,
+    load,
+    tidy,
+    write,
+)
+
+
+def build(text: Text, *, scale: str = "class", say: Callable[[str], None] = print) -> list[str]:
+    """Executes a text and writes its notebook, and a solution's exercise notebook; returns lint's findings.
+
+    The kernel is python3 and works in the notebook's own folder, as it does in JupyterLab and under nbval.
+    Files are written only after the last cell has run, each in one step.
+
+    Raises:
+        AuthoringError: the text is not in order, or a cell failed; the files on disk are as they were.
+    """
+    composed = compose(text)
+    findings = lint(composed, text)
+    if findings:  # known before minutes are spent
+        raise AuthoringError("\n".join(findings))
+    started = time.monotonic()
+    executed = execute(composed, text, scale)
+    files = {text.built: executed}
+    if text.exercise:
+        files[text.exercise] = cut(executed, text)
+    contents = {path: dumps(notebook) for path, notebook in files.items()}
+    for path, content in contents.items():
+        write(path, content)
+    names = " and ".join(path.relative_to(text.root).as_posix() for path in contents)
+    say(f"{names}: {len(_code(executed))} cells in {time.monotonic() - started:.0f} s")
+    return lint(executed, text)
+
+
+def execute(notebook: NotebookNode, text: Text, scale: str) -> NotebookNode:
+    """A copy of the notebook with the outputs of a run from top to bottom.
+
+    Raises:
+        AuthoringError: names the first cell that failed, and its error.
+    """
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+    executed, at = copy.deepcopy(notebook), 0
+    total = len(_code(notebook))
+
+    with tqdm(total=total, desc=text.name, unit="cell", disable=None, leave=False) as bar:
+
+        def begin(cell: NotebookNode, cell_index: int) -> None:
+            nonlocal at
+            at = cell_index
+
+        def end(cell: NotebookNode, **_: object) -> None:
+            if cell.cell_type == "code":
+                bar.update()
+
+        client = NotebookClient(
+            executed,
+            kernel_name="python3",
+            timeout=None,  # a lesson at full scale may train for long; the bar shows that it lives
+            record_timing=False,
+            store_widget_state=False,
+            resources={"metadata": {"path": str(text.path.parent)}},
+            on_cell_start=begin,
+            on_cell_executed=end,
+        )
+        try:
+            environment = os.environ | {"COURSE_SCALE": scale, "COURSE_QUIET": "1"}
+            client.execute(env=environment, stderr=subprocess.DEVNULL)
+        except CellExecutionError as error:
+            frames = "\n".join(_plain(error.traceback).splitlines()[-25:])
+            raise AuthoringError(
+                f"{text.name}: {place(executed, at)} raised {error.ename}: {error.evalue}\n{frames}\n"
+                "Nothing was written."
+            ) from error
+        except DeadKernelError as error:
+            raise AuthoringError(
+                f"{text.name}: the kernel died in {place(executed, at)} (out of memory?). "
+                "Nothing was written."
+            ) from error
+
+    executed.metadata = copy.deepcopy(notebook.metadata)  # without the kernel's exact version
+    executed.metadata.course.scale = scale
+    for cell in _code(executed):
+        cell.outputs = tidy(cell.outputs)
+    return executed
+
+
+def stale(text: Text) -> list[str]:
+    """What keeps the built files of a text from being up to date, each with the command that mends it.
+
+    Nothing is executed: the text is composed anew and compared, cell by cell, with what is stored.
+    """
+    try:
+        expected = compose(text)
+    except AuthoringError as error:
+        return [str(error)]
+    mend = f"Mend with: course build {text.name}"
+    try:
+        stored = load(text.built)
+    except AuthoringError as error:
+        return [f"{error} {mend}"]
+    problems = [difference(expected, bare(stored)), *_outputs(stored)]
+    findings = [f"{text.built.relative_to(text.root)}: {problem}. {mend}" for problem in problems if problem]
+    if text.exercise and not findings:
+        try:
+            problem = difference(cut(stored, text), load(text.exercise))
+            if problem:
+                findings.append(f"{text.exercise.relative_to(text.root)}: {problem}. {mend}")
+        except AuthoringError as error:
+            findings.append(f"{error} {mend}")
+    return findings + lint(stored, text)
+
+
+def difference(expected: NotebookNode, stored: NotebookNode) -> str | None:
+    """Where two notebooks first differ, in words; None where they agree."""
+    if expected.metadata != stored.metadata:
+        keys = expected.metadata.keys() | stored.metadata.keys()
+        differing = sorted(key for key in keys if expected.metadata.get(key) != stored.metadata.get(key))
+        return f"the notebook's metadata differ ({', '.join(differing)})"
+    for number, (left, right) in enumerate(zip(expected.cells, stored.cells, strict=False)):
+        for part in ("cell_type", "source", "metadata", "outputs", "execution_count", "id"):
+            if left.get(part) != right.get(part):
+                return f"{place(stored, number)} differs from the text in its {part.replace('_', ' ')}"
+    if len(expected.cells) != len(stored.cells):
+        return f"{len(stored.cells)} cells are stored, the text has {len(expected.cells)}"
+    return None
+
+
+def place(notebook: NotebookNode, index: int) -> str:
+    """A cell as people find it: its number, counted from 1, and its first line."""
+    cell = notebook.cells[index]
+    lines = cell.source.strip().splitlines() or [""]
+    return f"cell {index + 1} ({cell.cell_type}: {lines[0][:60]!r})"
+
+
+def _outputs(notebook: NotebookNode) -> list[str]:
+    """What is wrong with the stored outputs as such."""
+    run = [cell for cell in _code(notebook) if cell.source.strip()]
+    if [cell.execution_count for cell in run] != list(range(1, len(run) + 1)):
+        return ["it was not executed from top to bottom"]
+    problems = []
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            continue
+        failed = any(output.output_type == "error" for output in cell.outputs)
+        if failed and "raises-exception" not in cell.metadata.get("tags", []):
+            problems.append(f"{place(notebook, number)} stores an error")
+        if tidy(cell.outputs) != cell.outputs:
+            problems.append(f"{place(notebook, number)} stores outputs that a build would not keep")
+    return problems
+
+
+def _code(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _plain(traceback: str) -> str:
+    return re.sub(r"\x1b\[[\d;]*m", "", traceback)
