@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from nbformat import NotebookNode
 from tqdm import tqdm
@@ -22,6 +24,8 @@ from course_utils.authoring.notebooks import (
     tidy,
     write,
 )
+
+TRACEBACK_LINES = 15
 
 
 def build(text: Text, *, scale: str = "class", say: Callable[[str], None] = print) -> list[str]:
@@ -56,52 +60,65 @@ def execute(notebook: NotebookNode, text: Text, scale: str) -> NotebookNode:
     Raises:
         AuthoringError: names the first cell that failed, and its error.
     """
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, DeadKernelError
-
-    executed, at = copy.deepcopy(notebook), 0
-    total = len(_code(notebook))
-
-    with tqdm(total=total, desc=text.name, unit="cell", disable=None, leave=False) as bar:
-
-        def begin(cell: NotebookNode, cell_index: int) -> None:
-            nonlocal at
-            at = cell_index
-
-        def end(cell: NotebookNode, **_: object) -> None:
-            if cell.cell_type == "code":
-                bar.update()
-
-        client = NotebookClient(
-            executed,
-            kernel_name="python3",
-            timeout=None,  # a lesson at full scale may train for long; the bar shows that it lives
-            record_timing=False,
-            store_widget_state=False,
-            resources={"metadata": {"path": str(text.path.parent)}},
-            on_cell_start=begin,
-            on_cell_executed=end,
-        )
-        try:
-            environment = os.environ | {"COURSE_SCALE": scale, "COURSE_QUIET": "1"}
-            client.execute(env=environment, stderr=subprocess.DEVNULL)
-        except CellExecutionError as error:
-            frames = "\n".join(_plain(error.traceback).splitlines()[-25:])
-            raise AuthoringError(
-                f"{text.name}: {place(executed, at)} raised {error.ename}: {error.evalue}\n{frames}\n"
-                "Nothing was written."
-            ) from error
-        except DeadKernelError as error:
-            raise AuthoringError(
-                f"{text.name}: the kernel died in {place(executed, at)} (out of memory?). "
-                "Nothing was written."
-            ) from error
-
-    executed.metadata = copy.deepcopy(notebook.metadata)  # without the kernel's exact version
+    executed = copy.deepcopy(notebook)
+    code = [index for index, cell in enumerate(executed.cells) if cell.cell_type == "code"]
+    with kernel(executed, text.path.parent, scale=scale) as run:
+        bar = tqdm(code, desc=text.name, unit="cell", disable=None, leave=False)
+        for index in bar:
+            problem = run(index)
+            if problem:
+                bar.close()
+                raise AuthoringError(f"{text.name}: {place(executed, index)} {problem}\nNothing was written.")
     executed.metadata.course.scale = scale
-    for cell in _code(executed):
-        cell.outputs = tidy(cell.outputs)
+    for index in code:
+        executed.cells[index].outputs = tidy(executed.cells[index].outputs)
     return executed
+
+
+@contextmanager
+def kernel(
+    notebook: NotebookNode, folder: Path, *, scale: str = "class", timeout: float | None = None
+) -> Iterator[Callable[[int], str | None]]:
+    """A fresh kernel that works in `folder`; gives a function that executes the cell of an index in place.
+
+    That function returns None, or in words what went wrong. A kernel that died stays dead: from then on every
+    cell goes wrong. `timeout` is in seconds a cell.
+    """
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        timeout=timeout,
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    count = 0
+
+    def run(index: int) -> str | None:
+        nonlocal count
+        cell = notebook.cells[index]
+        if not cell.source.strip():
+            return None
+        count += 1
+        try:
+            client.execute_cell(cell, index, execution_count=count)
+        except CellExecutionError as error:
+            lines = re.sub(r"\x1b\[[\d;]*m", "", error.traceback).rstrip().splitlines()
+            frames = "\n".join(lines[-TRACEBACK_LINES:])
+            return f"raised {error.ename}: {error.evalue}\n\n{frames}"
+        except CellTimeoutError:
+            return f"ran longer than {timeout:g} s and was stopped"
+        except (DeadKernelError, RuntimeError):
+            return "ended the kernel (out of memory, or an exit in the code)"
+        return None
+
+    environment = os.environ | {"COURSE_SCALE": scale, "COURSE_QUIET": "1"}
+    # The kernel's log would mix with ours; what cells print does not pass through here.
+    with client.setup_kernel(env=environment, stderr=subprocess.DEVNULL):
+        yield run
 
 
 def stale(text: Text) -> list[str]:
@@ -171,7 +188,3 @@ def _outputs(notebook: NotebookNode) -> list[str]:
 
 def _code(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def _plain(traceback: str) -> str:
-    return re.sub(r"\x1b\[[\d;]*m", "", traceback)
