@@ -1,4 +1,4 @@
-"""The pictures of the course: each is built from plain numbers, says in words what it shows, and is shown once.
+"""The pictures of the course: built from plain numbers, described in words, shown once.
 
 Every public drawing function shows one output: the picture, with an alt text made from the same numbers. Its
 `build` does the drawing alone and returns `(figure, alt)`: `figures.lines.build(...)`.
@@ -8,6 +8,7 @@ import base64
 import functools
 import inspect
 import io
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import combinations
@@ -19,12 +20,15 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_hex, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon, Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from PIL import Image  # matplotlib's own reader and writer of images
 
-# The colours of Okabe and Ito (2008), told apart by colour-blind readers; their yellow is too pale for a white ground.
+# The colours of Okabe and Ito (2008), which colour-blind readers tell apart; without yellow, pale on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GOLD = PALETTE[1]  # the outline of a gold alignment link, in every picture and in the widgets
 MAX_WORDS = 60  # more words than this cannot be read in one picture
+DIAGRAM_WORDS = 12
 END = "<eos>"
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -57,14 +61,18 @@ def style():
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG on white with a margin, readable on light and dark pages. The same figure gives the
-    same bytes."""
-    buffer = io.BytesIO()
+    """The figure as a small PNG on white with a margin, so that it is readable on light and dark pages.
+
+    The same figure gives the same bytes.
+    """
+    drawn, small = io.BytesIO(), io.BytesIO()
     with style():
-        figure.savefig(
-            buffer, format="png", dpi=110, bbox_inches="tight", pad_inches=0.15, metadata={"Software": None}
-        )
-    return buffer.getvalue()
+        figure.savefig(drawn, format="png", dpi=110, bbox_inches="tight", pad_inches=0.15)
+    # 256 well-spread colours of its own are enough for a diagram, and make the file a third of the size.
+    picture = Image.open(drawn).convert("RGB")
+    picture = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    picture.save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 def image(figure: Figure, alt: str) -> str:
@@ -90,8 +98,10 @@ def show(figure: Figure, alt: str) -> None:
 
 
 def _shown(build: Callable[..., tuple[Figure, str]]) -> Callable[..., None]:
-    """The function that draws in the style of the course and shows what `build` returns. It returns None, so that
-    a cell that ends with it shows the picture once."""
+    """The function that draws in the style of the course and shows what `build` returns.
+
+    It returns None, so that a cell that ends with it shows the picture once.
+    """
 
     @functools.wraps(build)
     def styled(*args, **kwargs):
@@ -120,19 +130,24 @@ def lines(
     xscale: str = "linear",
     yscale: str = "linear",
 ) -> tuple[Figure, str]:
-    """Curves, each with its own x values: {name: (x, y)}. Labels carry the units; a scale is "linear" or "log".
+    """Curves, each with its own x values: {name: (x, y)}. Labels carry the units.
+
+    xscale and yscale are "linear" or "log".
 
     Raises ValueError when there is nothing to draw or x and y of a series differ in length.
     """
     series = {name: (np.asarray(x, float), np.asarray(y, float)) for name, (x, y) in series.items()}
+    if not series:
+        raise ValueError("there is no curve to draw: give at least one series")
     for name, (x, y) in series.items():
         if x.shape != y.shape or x.ndim != 1 or not len(x):
             raise ValueError(
-                f"series {name!r}: x has shape {x.shape} and y {y.shape}; give two lists of one length, not empty"
+                f"series {name!r}: x has shape {x.shape} and y {y.shape}; give two lists of one length"
             )
     figure, axes = _axes(xlabel, ylabel, title, xscale, yscale)
     for index, (name, (x, y)) in enumerate(series.items()):
-        axes.plot(x, y, label=name, markevery=max(1, len(x) // 10), **_look(index))
+        axes.plot(x, y, markevery=max(1, len(x) // 10), **_look(index))
+    _plain_log_ticks(axes)
     _label_ends(axes, series)
     return figure, _lines_alt(series, xlabel, ylabel, title, xscale, yscale)
 
@@ -147,42 +162,52 @@ def curve(
 
 @_shown
 def quality_by_length(
-    series: Mapping[str, Sequence[tuple[float, float, float, float]]],
+    series: Mapping[str, Sequence],
     *,
     xlabel: str = "length of the source sentence (tokens)",
     ylabel: str = "BLEU (0 to 100)",
     interval: str = "95% interval",
     title: str = "",
 ) -> tuple[Figure, str]:
-    """Quality against sentence length with intervals: {name: [(length, score, low, high), ...]}.
+    """Quality against sentence length, each point with its interval.
 
-    Raises ValueError when a score lies outside its own interval.
+    series: {name: points}; a point is (length, score, low, high), or a length bin as `metrics.bleu_by_length`
+    gives it, drawn at its middle. Points without a score (NaN) are left out.
+
+    Raises ValueError when an interval ends below its start, or a series has no point.
     """
-    table = {name: np.asarray(points, float).reshape(-1, 4) for name, points in series.items()}
+    table = {name: np.array([_point(each) for each in points]) for name, points in series.items()}
     for name, points in table.items():
-        wrong = (points[:, 1] < points[:, 2]) | (points[:, 1] > points[:, 3])
-        if wrong.any():
-            x, y, low, high = points[wrong][0]
+        points = table[name] = points[np.isfinite(points).all(1)] if len(points) else points
+        if not len(points):
+            raise ValueError(f"series {name!r} has no point to draw")
+        for x, _, low, high in points[points[:, 2] > points[:, 3]]:
             raise ValueError(
-                f"series {name!r} at length {x:g}: {y:g} lies outside its interval {low:g} to {high:g}"
+                f"series {name!r} at length {x:g}: the interval {low:g} to {high:g} is upside down"
             )
-    figure, axes = _axes(xlabel, ylabel, title)
-    for index, (name, points) in enumerate(table.items()):
-        x, y, low, high = points.T
-        look = _look(index)
-        axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
-        axes.errorbar(x, y, (y - low, high - y), capsize=4, elinewidth=1.4, label=name, **look)
-    axes.set_ylim(bottom=0)
     drawn = {name: (points[:, 0], points[:, 1]) for name, points in table.items()}
+    figure, axes = _axes(xlabel, ylabel, title)
+    for index, (name, (x, y)) in enumerate(drawn.items()):
+        look, low, high = _look(index), table[name][:, 2], table[name][:, 3]
+        axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        axes.vlines(x, low, high, color=look["color"], linewidth=1.4)
+        axes.plot([*x, *x], [*low, *high], "_", color=look["color"], markersize=10)
+        axes.plot(x, y, **look)
+    axes.set_ylim(bottom=0)
     _label_ends(axes, drawn)
-    axes.text(
-        1, -0.2, f"bars and bands: {interval}", transform=axes.transAxes, ha="right", va="top", fontsize=10
-    )
+    axes.text(1, -0.2, f"bars and bands: {interval}", transform=axes.transAxes, ha="right", va="top", size=10)
     alt = _lines_alt(drawn, xlabel, ylabel, title)
     for name, points in table.items():
         widest = points[np.argmax(points[:, 3] - points[:, 2])]
         alt += f" The widest {interval} of {name}: {_n(widest[2])} to {_n(widest[3])}, at {_n(widest[0])}."
     return figure, alt
+
+
+def _point(each) -> tuple[float, float, float, float]:
+    if hasattr(each, "low_ci"):
+        return (each.low + each.high) / 2, each.score, each.low_ci, each.high_ci
+    x, y, low, high = each
+    return x, y, low, high
 
 
 def _axes(xlabel, ylabel, title, xscale="linear", yscale="linear") -> tuple[Figure, Axes]:
@@ -191,6 +216,17 @@ def _axes(xlabel, ylabel, title, xscale="linear", yscale="linear") -> tuple[Figu
     axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
     axes.set_title(title, loc="left")
     return figure, axes
+
+
+def _plain_log_ticks(axes: Axes) -> None:
+    """0.3 rather than 3 x 10^-1 on a log axis, and more of them where the range is short."""
+    axes.get_xlim(), axes.get_ylim()  # settles the ranges, which matplotlib leaves open until it must know
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        if axis.get_scale() == "log":
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: _n(value)))
+            axis.set_minor_formatter(NullFormatter())
 
 
 def _look(index: int) -> dict:
@@ -203,6 +239,7 @@ def _look(index: int) -> dict:
 
 def _label_ends(axes: Axes, series: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Write each name beside the end of its curve, moved apart where two would overlap."""
+    axes.get_xlim(), axes.get_ylim()
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = []
     for index, (name, (x, y)) in enumerate(series.items()):
@@ -224,7 +261,7 @@ def _label_ends(axes: Axes, series: Mapping[str, tuple[np.ndarray, np.ndarray]])
 
 
 def _spread(heights: list[float], gap: float) -> list[float]:
-    """Rising heights, moved as little as a simple pass can so that neighbours are `gap` apart, within 0 to 1."""
+    """Rising heights, moved so that neighbours are `gap` apart and all lie within 0 to 1."""
     placed: list[float] = []
     for height in heights:
         placed.append(max(height, placed[-1] + gap) if placed else max(height, 0.02))
@@ -322,8 +359,8 @@ def attention_matrix(
 ) -> tuple[Figure, str]:
     """One attention matrix: a row for each target word, a column for each source word, darker is more.
 
-    weights: (target, source), each row summing to 1, or None to draw the gold links alone. A last row or column
-    more than there are words is the end token's. gold and possible: links (source index, target index), outlined
+    weights: (target, source), each row summing to 1, or None to draw the gold links alone. One row or column
+    more than there are words is the end token's. gold, possible: links (source index, target index), outlined
     with a solid and a dashed line. At most 60 words a side are drawn, and the picture says where it was cut.
 
     Raises ValueError when the weights do not fit the words or a link lies outside them.
@@ -336,137 +373,154 @@ def attention_matrix(
 def attention_matrices(panels: Sequence[Mapping], *, title: str = "") -> tuple[Figure, str]:
     """Several attention matrices in one figure: each panel is a dict of what `attention_matrix` takes.
 
+    They stand side by side, in several rows where they would become too small to read.
+
     Raises ValueError as `attention_matrix` does, and for no panels.
     """
     if not panels:
         raise ValueError("there is no matrix to draw: give at least one panel")
-    panels = [_Panel(**panel) for panel in panels]
-    sizes = [panel.size() for panel in panels]
-    side_by_side = sum(width for width, _ in sizes) <= 14
-    if side_by_side:
-        figsize = (sum(width for width, _ in sizes) + 1, max(height for _, height in sizes))
-        grid = {"ncols": len(panels), "width_ratios": [width for width, _ in sizes]}
-    else:
-        figsize = (max(width for width, _ in sizes) + 1, sum(height for _, height in sizes))
-        grid = {"nrows": len(panels), "height_ratios": [height for _, height in sizes]}
-    figure = Figure(figsize=figsize, layout="constrained")
-    all_axes = figure.subplots(squeeze=False, **grid).ravel()
-    for axes, panel in zip(all_axes, panels, strict=True):
-        panel.draw(axes)
-    if any(panel.weights is not None for panel in panels):
+    matrices = [_Matrix(**panel) for panel in panels]
+    figure, grid, cell = _matrix_grid(matrices, columns=len(matrices))
+    all_axes = grid.ravel()
+    for axes, matrix in zip(all_axes, matrices, strict=False):
+        matrix.draw(axes, cell)
+    for axes in all_axes[len(matrices) :]:
+        axes.set_axis_off()
+    if _same_rows(matrices):
+        for axes in grid[:, 1:].ravel():
+            axes.tick_params(labelleft=False)
+    if any(matrix.weights is not None for matrix in matrices):
         bar = figure.colorbar(
-            ScalarMappable(Normalize(0, 1), "Blues"), ax=list(all_axes), shrink=0.8, pad=0.02
+            ScalarMappable(Normalize(0, 1), "Blues"),
+            ax=list(all_axes),
+            shrink=0.8,
+            aspect=4.5 * figure.get_figheight(),
+            pad=0.02,
         )
         bar.set_label("attention weight")
+        bar.outline.set_visible(False)
     if title:
-        figure.suptitle(title, fontsize=14)
+        figure.suptitle(title, fontsize=14, fontweight="bold")
+        figure.get_layout_engine().set(h_pad=0.1)
     opening = f"{title}. " if title else ""
-    if len(panels) > 1:
-        return figure, opening + " ".join(f"Panel {i}: {panel.alt()}" for i, panel in enumerate(panels, 1))
-    return figure, opening + panels[0].alt()
+    if len(matrices) == 1:
+        return figure, opening + matrices[0].alt(rows=15)
+    return figure, opening + " ".join(f"Panel {i}: {m.alt(rows=6)}" for i, m in enumerate(matrices, 1))
 
 
-class _Panel:
+def _matrix_grid(matrices: list["_Matrix"], columns: int) -> tuple[Figure, np.ndarray, float]:
+    """A figure, its grid of axes and the size of a cell in inches: as many in a row as stay readable."""
+    width = max(len(matrix.source) for matrix in matrices)
+    height = max(len(matrix.target) for matrix in matrices)
+    top = 0.105 * max(len(word) for matrix in matrices for word in matrix.source) + 0.3
+    left = 0.105 * max(len(word) for matrix in matrices for word in matrix.target) + 0.3
+    left *= 1 if _same_rows(matrices) else columns
+    cell = min(0.6, 11 / height, (11.5 - left) / columns / width)
+    if cell < 0.24 and columns > 1:
+        return _matrix_grid(matrices, columns - 1)
+    rows = -(-len(matrices) // columns)
+    size = (columns * width * cell + left + 1, rows * (height * cell + top + 0.6))
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False), cell
+
+
+def _same_rows(matrices: list["_Matrix"]) -> bool:
+    return all(matrix.target == matrices[0].target for matrix in matrices)
+
+
+class _Matrix:
     """One attention matrix, checked and cut to what can be read."""
 
     def __init__(self, weights, source, target, gold=(), possible=(), title=""):
-        self.gold, self.possible, self.title = set(gold), set(possible) - set(gold), title
         shape = (len(target), len(source)) if weights is None else np.shape(weights)
-        if len(shape) != 2:
-            raise ValueError(f"weights must be (target, source), two axes; this array has shape {shape}")
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(f"weights must be (target, source), neither empty; this array has shape {shape}")
         rows, columns = shape
         target, source = _with_end(target, rows, "target", shape), _with_end(source, columns, "source", shape)
-        for s, t in self.gold | self.possible:
+        for s, t in {*gold, *possible}:
             if not (0 <= s < columns and 0 <= t < rows):
                 raise ValueError(
                     f"link (source {s}, target {t}) lies outside {columns} source and {rows} target words; "
                     "links are (source index, target index), counted from 0"
                 )
+        self.title = title
+        self.source, self.target = source[:MAX_WORDS], target[:MAX_WORDS]
+        self.weights = None if weights is None else np.asarray(weights, float)[:MAX_WORDS, :MAX_WORDS]
+        self.gold = {(s, t) for s, t in gold if max(s, t) < MAX_WORDS}
+        self.possible = {(s, t) for s, t in possible if max(s, t) < MAX_WORDS} - self.gold
         self.cut = [
             f"only the first {MAX_WORDS} of {count} {side} words are drawn"
             for side, count in (("source", columns), ("target", rows))
             if count > MAX_WORDS
         ]
-        self.source, self.target = source[:MAX_WORDS], target[:MAX_WORDS]
-        self.weights = None if weights is None else np.asarray(weights, float)[:MAX_WORDS, :MAX_WORDS]
-        self.gold, self.possible = (
-            {(s, t) for s, t in links if s < MAX_WORDS and t < MAX_WORDS}
-            for links in (self.gold, self.possible)
-        )
 
-    def size(self) -> tuple[float, float]:
-        """Width and height in inches, words included."""
-        cell = min(0.55, 11 / max(len(self.source), len(self.target)))
-        longest = [max(map(len, words), default=1) for words in (self.target, self.source)]
-        return len(self.source) * cell + 0.11 * longest[0] + 0.4, len(self.target) * cell + 0.11 * longest[
-            1
-        ] + 0.9
+    def draw(self, axes: Axes, cell: float) -> None:
+        """Cells of `cell` inches, words around them, gold links outlined."""
+        empty = np.zeros((len(self.target), len(self.source)))
+        axes.imshow(empty if self.weights is None else self.weights, cmap="Blues", vmin=0, vmax=1)
+        self._write_words(axes, size=float(np.clip(cell * 32, 7, 12)))
+        if self.weights is not None and cell > 0.45:
+            for (t, s), weight in np.ndenumerate(self.weights):
+                if weight >= 0.05:
+                    ink = readable_on(shade(weight))
+                    axes.text(s, t, f"{weight:.2f}", ha="center", va="center", fontsize=cell * 18, color=ink)
+        for links, dashes in ((self.gold, "-"), (self.possible, (0, (3, 2)))):
+            filled = self.weights is None and links is self.gold
+            look = {"fill": filled, "facecolor": shade(0.6), "edgecolor": GOLD, "linestyle": dashes}
+            for s, t in sorted(links):
+                outline = Rectangle((s - 0.44, t - 0.44), 0.88, 0.88, **look, linewidth=min(2.6, 6 * cell))
+                axes.add_patch(outline)
+        axes.set_xlabel("\n".join(self._notes()), fontsize=10.5)
 
-    def draw(self, axes: Axes) -> None:
+    def _write_words(self, axes: Axes, size: float) -> None:
         rows, columns = len(self.target), len(self.source)
-        axes.grid(False)
-        axes.imshow(
-            np.zeros((rows, columns)) if self.weights is None else self.weights, cmap="Blues", vmin=0, vmax=1
+        slanted = {"rotation": 40, "ha": "left", "rotation_mode": "anchor"}
+        axes.set_xticks(
+            range(columns), self.source, fontsize=size, **(slanted if columns <= 8 else {"rotation": 90})
         )
-        size = 12 if max(rows, columns) <= 20 else 9 if max(rows, columns) <= 40 else 7.5
-        axes.set_xticks(range(columns), self.source, rotation=90 if columns > 8 else 40, fontsize=size)
-        for label in axes.get_xticklabels():
-            label.set(
-                ha="center" if columns > 8 else "left", rotation_mode="anchor" if columns <= 8 else "default"
-            )
         axes.set_yticks(range(rows), self.target, fontsize=size)
         axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
         axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-        axes.grid(which="minor", color="#e4e4e4", linewidth=0.8)
-        axes.tick_params(which="minor", length=0, top=False)
-        if self.title:
-            axes.set_title(self.title, pad=10)
-        self._print_weights(axes)
-        for links, dashes in ((self.gold, "-"), (self.possible, (0, (3, 2)))):
-            for s, t in sorted(links):
-                axes.add_patch(_outline(s, t, dashes, filled=self.weights is None and dashes == "-"))
-        axes.set_xlabel("\n".join(self._notes()), fontsize=10)
-
-    def _print_weights(self, axes: Axes) -> None:
-        if self.weights is None or max(self.weights.shape) > 14:
-            return
-        for (t, s), weight in np.ndenumerate(self.weights):
-            if weight >= 0.05:
-                ink = readable_on(shade(weight))
-                axes.text(s, t, f"{weight:.2f}", ha="center", va="center", fontsize=9.5, color=ink)
+        axes.tick_params(which="minor", length=0)
+        axes.grid(which="minor", color="#dddddd", linewidth=0.8)
+        axes.set_title(self.title, pad=10)
 
     def _notes(self) -> list[str]:
         names = [("solid outline: sure gold link", self.gold), ("dashed: possible link", self.possible)]
         legend = "; ".join(text for text, links in names if links)
         return [legend] * bool(legend) + self.cut
 
-    def alt(self) -> str:
+    def alt(self, rows: int) -> str:
+        """What is seen, with the largest weight of the first `rows` target words."""
         kind = "Gold alignment" if self.weights is None else "Attention matrix"
-        text = (
-            f"{self.title}. " if self.title else ""
-        ) + f"{kind}: {len(self.target)} target words as rows, {len(self.source)} source words as columns. "
+        text = f"{self.title}. " if self.title else ""
+        text += (
+            f"{kind}: {len(self.target)} target words as rows, {len(self.source)} source words as columns. "
+        )
         if self.weights is None:
-            text += "; ".join(
-                f"{self.target[t]} is linked to {self.source[s]}" for s, t in sorted(self.gold)
-            )[:900]
-            text += "."
+            said = [f"“{self.target[t]}” with “{self.source[s]}”" for s, t in sorted(self.gold)]
+            text += "Linked: " + _first(said, 2 * rows)
         else:
-            text += self._alt_rows()
+            best = self.weights.argmax(1)
+            said = [
+                f"“{word}” looks most at “{self.source[s]}” ({self.weights[t, s]:.2f})"
+                for t, (word, s) in enumerate(zip(self.target, best, strict=True))
+            ]
+            text += _first(said, rows)
+            linked = {t for _, t in self.gold}
+            if linked:
+                right = sum((int(best[t]), t) in self.gold for t in linked)
+                text += (
+                    f" The largest weight lies on a sure gold link for {right} of {len(linked)} linked words."
+                )
         return text + "".join(f" Note: {note}." for note in self.cut)
 
-    def _alt_rows(self) -> str:
-        best = self.weights.argmax(1) if self.weights.size else []
-        said = [
-            f"{word} looks most at {self.source[s]} ({self.weights[t, s]:.2f})"
-            for t, (word, s) in enumerate(zip(self.target, best, strict=True))
-        ]
-        text = "; ".join(said[:15]) + (f"; and {len(said) - 15} more rows" if len(said) > 15 else "") + "."
-        linked = {t for _, t in self.gold}
-        if linked:
-            right = sum((int(best[t]), t) in self.gold for t in linked)
-            text += f" The largest weight lies on a sure gold link for {right} of {len(linked)} linked target words."
-        return text
+
+def _first(said: list[str], count: int) -> str:
+    return "; ".join(said[:count]) + (f"; and {len(said) - count} more" if len(said) > count else "") + "."
 
 
 def _with_end(words: Sequence[str], count: int, side: str, shape: tuple) -> list[str]:
@@ -481,14 +535,169 @@ def _with_end(words: Sequence[str], count: int, side: str, shape: tuple) -> list
     return words
 
 
-def _outline(s: int, t: int, dashes, filled: bool) -> Rectangle:
-    return Rectangle(
-        (s - 0.45, t - 0.45),
-        0.9,
-        0.9,
-        fill=filled,
-        facecolor=shade(0.6),
-        edgecolor=GOLD,
-        linewidth=2.4,
-        linestyle=dashes,
+@_shown
+def word_weights(
+    weights, source: Sequence[str], word: str, *, entropy: float | None = None, title: str = ""
+) -> tuple[Figure, str]:
+    """Where one target word looks: a bar for each source word, weights (source,) that sum to 1.
+
+    entropy: of the weights, in bits, written into the picture when given.
+    """
+    matrix = _Matrix([weights], source, [word])
+    heights = matrix.weights[0]
+    figure = Figure(figsize=(float(np.clip(0.55 * len(heights) + 1.5, 5, 11)), 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    bars = axes.bar(range(len(heights)), heights, color=PALETTE[0], width=0.7)
+    large = [f"{h:.2f}" if h >= 0.01 and len(heights) <= 20 else "" for h in heights]
+    axes.bar_label(bars, large, padding=2, fontsize=11)
+    axes.grid(axis="x", visible=False)
+    axes.set_ylim(0, max(1.0, 1.1 * heights.max()) if heights.max() > 0.7 else 1.2 * heights.max())
+    axes.set_xticks(
+        range(len(heights)), matrix.source, rotation=0 if len(heights) <= 6 else 60,
+        ha="center" if len(heights) <= 6 else "right", rotation_mode="anchor",
+    )  # fmt: skip
+    axes.set_ylabel("attention weight")
+    axes.set_title(title or f"Where “{word}” looks", loc="left")
+    bits = "" if entropy is None else f"entropy {entropy:.2f} bits, as {2**entropy:.1f} words of equal weight"
+    axes.set_xlabel("\n".join(matrix.cut + [bits] * bool(bits)))
+    order = np.argsort(-heights)[:3]
+    said = ", ".join(f"“{matrix.source[s]}” {heights[s]:.2f}" for s in order)
+    alt = (
+        f"{title or f'Where “{word}” looks'}. Bar chart of the attention weights of “{word}” over "
+        f"{len(heights)} source words. The largest: {said}; together {heights[order].sum():.2f} of 1."
     )
+    return figure, alt + (f" The {bits}." if bits else "") + "".join(f" Note: {note}." for note in matrix.cut)
+
+
+# ---- diagrams
+
+
+@_shown
+def bottleneck_diagram(
+    short: Sequence[str], long: Sequence[str], *, width: int = 256, results: tuple[str, str] | None = None
+) -> tuple[Figure, str]:
+    """The failure of the fixed vector in one picture: a short and a long sentence through the same vector.
+
+    width: how many numbers the vector holds. results: what came out of each, such as ("BLEU 94", "BLEU 15").
+    """
+    texts = [textwrap.wrap(" ".join(words), 34) for words in (short, long)]
+    heights = [max(1.0, 0.25 * len(text) + 0.35) for text in texts]
+    figure, axes = _canvas(11, sum(heights) + 0.9)
+    said = []
+    for row, words in enumerate((short, long)):
+        bottom = 0.1 if row else heights[1] + 0.5
+        share = (
+            f"{width / len(words):.0f} numbers a word" if len(words) < width else "1 number a word or less"
+        )
+        result = results[row] if results else ""
+        _box(axes, 0.1, bottom, 4.0, heights[row], "\n".join(texts[row]), colour=shade(0.12), size=11)
+        _squeeze(axes, bottom, heights[row], len(words), f"{len(words)} words\n{share}")
+        middle = bottom + heights[row] / 2
+        _box(axes, 8.8, middle - 0.4, 2.1, 0.8, f"decoder\n{result}".strip(), colour=shade(0.12), size=11)
+        said.append(f"{len(words)} words leave {share}" + (f", {result}" if result else ""))
+    heading = {"ha": "center", "fontsize": 12, "fontweight": "bold"}
+    axes.text(5.97, sum(heights) + 0.62, f"one vector of {width} numbers", **heading)
+    alt = (
+        f"Diagram: a short and a long sentence each go through an encoder into one vector of {width} numbers, "
+        f"the same size for both, and a decoder reads only that vector. {said[0]}; {said[1]}."
+    )
+    return figure, alt
+
+
+def _squeeze(axes: Axes, bottom: float, height: float, parts: int, text: str) -> None:
+    """From a box of this height into a bar of fixed size, cut into as many parts as there are words."""
+    middle = bottom + height / 2
+    corners = [(4.2, bottom), (5.6, middle - 0.5), (5.6, middle + 0.5), (4.2, bottom + height)]
+    axes.add_patch(Polygon(corners, facecolor="#e8e8e8"))
+    axes.text(4.9, middle, "encoder", ha="center", va="center", fontsize=11)
+    for part in range(parts):
+        colour = PALETTE[0] if part % 2 == 0 else PALETTE[5]
+        place = (5.7, middle - 0.5 + part / parts)
+        axes.add_patch(Rectangle(place, 0.55, 1 / parts, facecolor=colour))
+    axes.add_patch(Rectangle((5.7, middle - 0.5), 0.55, 1, fill=False, edgecolor=_INK, linewidth=1.4))
+    axes.text(6.4, middle, text, ha="left", va="center", fontsize=11)
+    _arrow(axes, (8.25, middle), (8.7, middle), 2)
+
+
+@_shown
+def attention_diagram(
+    weights,
+    source: Sequence[str],
+    word: str,
+    *,
+    previous: str = "",
+    scores: Sequence[float] | None = None,
+) -> tuple[Figure, str]:
+    """One step of attention: scores, softmax, weighted sum. Arrows are as thick as the weights.
+
+    weights: (source,), summing to 1. scores: (source,), written in when given. previous: the word before.
+    Draws the first 12 words.
+    """
+    matrix = _Matrix([weights], source, [word])
+    alpha, words = matrix.weights[0][:DIAGRAM_WORDS], matrix.source[:DIAGRAM_WORDS]
+    left, step = 2.0, 1.25 if len(words) <= 6 else 1.0
+    right = left + len(words) * step
+    centre = (left + right) / 2
+    figure, axes = _canvas(right + 2.3, 5.9)
+    for j, (weight, name) in enumerate(zip(alpha, words, strict=True)):
+        x = left + (j + 0.5) * step
+        score = f"$e_{{t{j + 1}}}$" if scores is None else f"{scores[j]:.1f}"
+        axes.text(x, 0.3, name, ha="center", va="center", fontsize=12 if len(name) < 9 else 10)
+        _box(axes, x - 0.4, 0.67, 0.8, 0.56, f"$h_{{{j + 1}}}$", colour="#eeeeee")
+        _arrow(axes, (x, 1.25), (x, 1.76), 1, "#999999")
+        _box(axes, x - 0.32, 1.78, 0.64, 0.54, score, colour="#ffffff")
+        _arrow(axes, (x, 2.34), (x, 2.76), 1, "#999999")
+        _box(axes, x - 0.4, 2.78, 0.8, 0.54, f"{weight:.2f}", colour=shade(weight))
+        _arrow(axes, (x, 3.34), (centre + (x - centre) * 0.2, 4.3), 0.7 + 12 * weight)
+    _step_frame(axes, centre, right, word, previous)
+    cut = len(matrix.weights[0]) - len(words)
+    if cut:
+        axes.text(right + 0.15, 3.7, f"{cut} more words\nare not drawn", va="center", fontsize=11)
+    said = ", ".join(f"“{name}” {weight:.2f}" for name, weight in zip(words, alpha, strict=True))
+    alt = (
+        f"Diagram of one step of attention, writing “{word}”. For each of {len(words)} source words "
+        f"its encoder state and the decoder state s(t-1) give a score; softmax turns the scores into weights: {said}. "
+        f"Arrows as thick as the weights lead to the context, the weighted sum of the states; the thickest "
+        f"comes from “{words[int(alpha.argmax())]}”."
+    )
+    return figure, alt + (f" Note: {cut} more words are not drawn." if cut else "")
+
+
+def _step_frame(axes: Axes, centre: float, right: float, word: str, previous: str) -> None:
+    """What stands around the source words: the decoder state that asks, the context, the names of the rows."""
+    heights = (0.3, 0.95, 2.05, 3.05, 4.65)
+    names = ("source words", "encoder states", "scores", "softmax: weights", "weighted sum")
+    for height, text in zip(heights, names, strict=True):
+        axes.text(right + 0.15, height, text, va="center", fontsize=12, color="#555555")
+    axes.plot([1.5, right - 0.5], [2.05, 2.05], color="#999999", lw=1.4, ls="--", zorder=0)
+    _box(axes, 0.15, 1.75, 1.35, 0.6, "$s_{t-1}$", colour="#fde3cf")
+    told = "decoder state" + (f"\nafter “{previous}”" if previous else "")
+    axes.text(0.82, 1.6, told, ha="center", va="top", fontsize=11, color="#555555")
+    _box(axes, centre - 1.3, 4.33, 2.6, 0.66, "context $c_t = \\sum_j \\alpha_{tj} h_j$", colour=shade(0.2))
+    _arrow(axes, (centre, 5.0), (centre, 5.35), 2)
+    axes.text(centre, 5.6, f"helps write “{word}”", ha="center", va="center", fontsize=13, fontweight="bold")
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """A blank sheet measured in inches."""
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set_axis_off()
+    return figure, axes
+
+
+def _box(axes: Axes, x, y, width, height, text, *, colour, size=13) -> None:
+    shape = FancyBboxPatch((x, y), width, height, "round,pad=0,rounding_size=0.1", fc=colour, ec=_INK, lw=1.2)
+    axes.add_patch(shape)
+    middle = (x + width / 2, y + height / 2)
+    axes.text(
+        *middle, text, ha="center", va="center", fontsize=size, color=readable_on(colour), linespacing=1.35
+    )
+
+
+def _arrow(axes: Axes, start, end, width: float, colour: str = PALETTE[0]) -> None:
+    """An arrow whose line is `width` points thick."""
+    shape = f"simple,tail_width={width},head_width={width + 6},head_length={min(6 + width, 12)}"
+    arrow = FancyArrowPatch(start, end, arrowstyle=shape, shrinkA=0, shrinkB=0, color=colour, lw=0)
+    axes.add_patch(arrow)
