@@ -1,0 +1,90 @@
+"""Checks of the exercises: `check("04.1", masked_softmax)` gives the verdict, `summary("04")` the points."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from . import engine
+from .engine import Exercise, Verdict
+
+__all__ = ["check", "exercises", "find", "summary"]
+
+SEED = 4  # of the cases that a notebook shows; grading draws others
+_latest: dict[str, Verdict] = {}
+
+
+def exercises(lesson: str) -> list[Exercise]:
+    """All exercises of a lesson ("04"), in order. Raises LookupError for a lesson that has none."""
+    name = f"{__name__}.lesson{lesson}"
+    if not (isinstance(lesson, str) and lesson.isdigit() and importlib.util.find_spec(name)):
+        raise LookupError(f'There is no lesson "{lesson}" with exercises. Lessons are written "01" to "08".')
+    return importlib.import_module(name).EXERCISES
+
+
+def find(id: str) -> Exercise:
+    """The exercise with this id ("04.1"). Raises LookupError that names the ids there are."""
+    if not isinstance(id, str):
+        raise LookupError('An exercise is named by a text such as "04.1": check("04.1", your_function).')
+    offered = exercises(id.partition(".")[0])
+    for exercise in offered:
+        if exercise.id == id:
+            return exercise
+    raise LookupError(f'There is no exercise "{id}". There are {", ".join(e.id for e in offered)}.')
+
+
+def check(id: str, answer: Callable) -> None:
+    """Print what is right and what is wrong with an answer, and remember its points for `summary`.
+
+    Never raises for a wrong answer; what the answer itself raises is shown, short, with its line.
+    """
+    try:
+        exercise = find(id)
+    except LookupError as error:
+        print(error)
+        return
+    problem = _not_an_answer(exercise, answer)
+    if problem:
+        print(f"{exercise.id} {exercise.title}: {problem}")
+        return
+    cases = engine.draw(exercise, SEED)
+    verdict = engine.judge(exercise, cases, engine.ask(exercise, answer, cases))
+    _latest[id] = verdict
+    print(verdict.text())
+
+
+def _not_an_answer(exercise: Exercise, answer: Any) -> str:
+    if not callable(answer):
+        return (
+            f"the check wants the function itself, not its result (this is of type {type(answer).__name__}): "
+            f'check("{exercise.id}", {exercise.function}), without brackets after the name.'
+        )
+    name = getattr(answer, "__name__", "")
+    for other in exercises(exercise.id.partition(".")[0]):
+        if other is not exercise and type(name) is str and name == other.function:
+            return f'{name} is the answer to {other.id}. Here it is check("{exercise.id}", {exercise.function}).'
+    return ""
+
+
+def summary(lesson: str) -> None:
+    """Print the points of every exercise of a lesson, as last checked in this notebook, and their total."""
+    try:
+        offered = exercises(lesson)
+    except LookupError as error:
+        print(error)
+        return
+    width = max(len(exercise.title) for exercise in offered)
+    earned = 0
+    for exercise in offered:
+        verdict = _latest.get(exercise.id)
+        if verdict is None:
+            said = f"not checked yet (0 of {exercise.points})"
+        elif not verdict.answered:
+            said = f"not answered yet (0 of {exercise.points})"
+        else:
+            earned += verdict.points
+            said = f"{verdict.points} of {exercise.points}"
+        print(f"{exercise.id}  {exercise.title:<{width}}  {said}")
+    print(f"Lesson {lesson}: {earned} of {sum(exercise.points for exercise in offered)} points")
