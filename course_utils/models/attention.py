@@ -1,0 +1,95 @@
+"""Attention: a score for every pair of query and key, a softmax over the keys, a weighted sum of values."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+def masked_softmax(
+    scores: Float[Tensor, "*rows source"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*rows source"]:
+    """Softmax over the last dimension in which only the True positions of the mask take part.
+
+    Masked positions get exactly 0, whatever their score, and pass no gradient. A row without any True
+    position gets zeros, never NaN, and its gradients are zero.
+
+    Args:
+        scores: real numbers, in any floating dtype.
+        mask: True = may attend. It broadcasts against the scores; None lets everything take part.
+    """
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    # A row of -inf alone would make NaN (0 / 0), and NaN gradients that no later step could undo. So an
+    # empty row is filled with 0 instead, and the last line takes its (uniform) weights away again.
+    empty = ~mask.any(dim=-1, keepdim=True)
+    fill = torch.full_like(empty, -torch.inf, dtype=scores.dtype).masked_fill(empty, 0.0)
+    weights = torch.softmax(torch.where(mask, scores, fill), dim=-1)
+    return weights.masked_fill(empty, 0.0)
+
+
+class AdditiveScore(nn.Module):
+    """The score of Bahdanau et al. (2015): e_tj = v^T tanh(W_a s_{t-1} + U_a h_j) (appendix A.1.2).
+
+    A score module compares queries with keys. It offers `project_keys`, the part that depends on the source
+    alone and is done once a sentence, and `forward`, the part that depends on the query; with these two any
+    other score can take its place.
+
+    Args:
+        query_width: the width of the decoder's state s.
+        key_width: the width of the encoder's states h (both directions together).
+        attention_width: the width of the space in which the two are added.
+    """
+
+    def __init__(self, query_width: int, key_width: int, attention_width: int):
+        super().__init__()
+        self.query = nn.Linear(query_width, attention_width, bias=False)  # W_a
+        self.key = nn.Linear(key_width, attention_width, bias=False)  # U_a
+        self.v = nn.Parameter(torch.empty(attention_width))
+        nn.init.uniform_(self.v, -(attention_width**-0.5), attention_width**-0.5)
+
+    def project_keys(
+        self, encoder_states: Float[Tensor, "batch source key"]
+    ) -> Float[Tensor, "batch source attention"]:
+        """U_a h_j of every source position, for `forward`."""
+        return self.key(encoder_states)
+
+    def forward(
+        self, query: Float[Tensor, "batch target query"], keys: Float[Tensor, "batch source attention"]
+    ) -> Float[Tensor, "batch target source"]:
+        """The score of every target position (query) against every source position (projected key)."""
+        mixed = self.query(query)[:, :, None] + keys[:, None]  # (batch, target, source, attention)
+        # PyTorch's sigmoid is about three times as fast on a CPU as its tanh, which makes the bulk of a
+        # decoder step; so v^T tanh(x) is computed as v^T (2 sigmoid(2 x) - 1), the same function.
+        return F.linear((2 * mixed).sigmoid_(), 2 * self.v[None]).squeeze(-1) - self.v.sum()
+
+
+class Attention(nn.Module):
+    """A score, a masked softmax, and the weighted sum that the weights choose.
+
+    Args:
+        score: a module with `project_keys(encoder_states)` and `forward(query, keys)`, such as AdditiveScore.
+    """
+
+    def __init__(self, score: nn.Module):
+        super().__init__()
+        self.score = score
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch target query"],
+        keys: Float[Tensor, "batch source attention"],
+        values: Float[Tensor, "batch source value"],
+        source_mask: Bool[Tensor, "batch source"],
+    ) -> tuple[Float[Tensor, "batch target value"], Float[Tensor, "batch target source"]]:
+        """The context of each query, and the weights that made it (Bahdanau et al. 2015, equations 5 and 6).
+
+        Args:
+            query: the states that ask.
+            keys: what the score's `project_keys` made of the encoder's states.
+            values: what is to be averaged: the encoder's states, or any linear image of them.
+            source_mask: True = real token.
+        """
+        scores = self.score(query, keys)
+        weights = masked_softmax(scores, source_mask[:, None])  # (6)
+        return torch.bmm(weights, values), weights  # (5)
