@@ -51,7 +51,9 @@ class Corpus:
         The sets then share no sentence on the side that used to be the source; two source sentences with
         one translation may have been split apart.
         """
-        train, valid, test = ([pair.swapped() for pair in part] for part in (self.train, self.valid, self.test))
+        train, valid, test = (
+            [pair.swapped() for pair in part] for part in (self.train, self.valid, self.test)
+        )
         return replace(self, train=train, valid=valid, test=test, languages=self.languages[::-1])
 
 
