@@ -1,8 +1,14 @@
 """Sentence pairs to learn from: made by a grammar with gold alignments, or real text."""
 
+import contextlib
+
 from .batches import Batch, Batches, make_batch
 from .pairs import Corpus, Pair, split
+from .real import emoji_names, from_file, multi30k, tatoeba
 from .text import BOS, EOS, PAD, UNK, Vocabulary, detokenise, tokenise
+
+with contextlib.suppress(ImportError):
+    from . import grammar as grammar
 
 __all__ = [
     "BOS",
@@ -15,7 +21,11 @@ __all__ = [
     "Pair",
     "Vocabulary",
     "detokenise",
+    "emoji_names",
+    "from_file",
     "make_batch",
+    "multi30k",
     "split",
+    "tatoeba",
     "tokenise",
 ]

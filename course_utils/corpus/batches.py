@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from .pairs import Pair
-from .text import BOS, EOS, PAD, Vocabulary
+from .text import BOS, EOS, PAD, Vocabulary, shortened
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Batches:
             source, target = (" ".join(words) for words in self.pairs[worst][:2])
             raise ValueError(
                 f"pair {int(worst)} has {int(tokens)} tokens (both sides, an EOS each), more than max_tokens="
-                f"{self.max_tokens}: {_shortened(source)!r} / {_shortened(target)!r}; {too_long} of "
+                f"{self.max_tokens}: {shortened(source)!r} / {shortened(target)!r}; {too_long} of "
                 f"{len(self.pairs)} pairs are too long. Raise max_tokens to {int(tokens)} or leave them out."
             )
 
@@ -180,7 +180,3 @@ class Batches:
         """A generator on the CPU whose stream belongs to (seed, epoch): neighbours have unrelated streams."""
         state = np.random.SeedSequence((self.seed, epoch)).generate_state(1, np.uint64)[0]
         return torch.Generator().manual_seed(int(state) >> 1)
-
-
-def _shortened(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

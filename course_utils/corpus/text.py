@@ -227,3 +227,8 @@ def _tokens(sentence: Iterable[str]) -> Iterable[str]:
     if isinstance(sentence, str):
         raise TypeError(f"expected a list of tokens, got the string {sentence!r}; tokenise it first")
     return sentence
+
+
+def shortened(text: str, limit: int = 60) -> str:
+    """A text that fits into a message."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
