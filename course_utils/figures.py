@@ -145,7 +145,7 @@ def lines(
                 f"series {name!r}: x has shape {x.shape} and y {y.shape}; give two lists of one length"
             )
     figure, axes = _axes(xlabel, ylabel, title, xscale, yscale)
-    for index, (name, (x, y)) in enumerate(series.items()):
+    for index, (x, y) in enumerate(series.values()):
         axes.plot(x, y, markevery=max(1, len(x) // 10), **_look(index))
     _plain_log_ticks(axes)
     _label_ends(axes, series)
@@ -176,9 +176,9 @@ def quality_by_length(
 
     Raises ValueError when an interval ends below its start, or a series has no point.
     """
-    table = {name: np.array([_point(each) for each in points]) for name, points in series.items()}
+    table = {name: np.array([_point(p) for p in points], float) for name, points in series.items()}
     for name, points in table.items():
-        points = table[name] = points[np.isfinite(points).all(1)] if len(points) else points
+        table[name] = points = points.reshape(-1, 4)[np.isfinite(points).reshape(-1, 4).all(1)]
         if not len(points):
             raise ValueError(f"series {name!r} has no point to draw")
         for x, _, low, high in points[points[:, 2] > points[:, 3]]:
@@ -598,8 +598,8 @@ def bottleneck_diagram(
     heading = {"ha": "center", "fontsize": 12, "fontweight": "bold"}
     axes.text(5.97, sum(heights) + 0.62, f"one vector of {width} numbers", **heading)
     alt = (
-        f"Diagram: a short and a long sentence each go through an encoder into one vector of {width} numbers, "
-        f"the same size for both, and a decoder reads only that vector. {said[0]}; {said[1]}."
+        f"Diagram: a short and a long sentence each go through an encoder into one vector of {width} "
+        f"numbers, the same size for both, and a decoder reads only that vector. {said[0]}; {said[1]}."
     )
     return figure, alt
 
@@ -656,15 +656,15 @@ def attention_diagram(
     said = ", ".join(f"“{name}” {weight:.2f}" for name, weight in zip(words, alpha, strict=True))
     alt = (
         f"Diagram of one step of attention, writing “{word}”. For each of {len(words)} source words "
-        f"its encoder state and the decoder state s(t-1) give a score; softmax turns the scores into weights: {said}. "
-        f"Arrows as thick as the weights lead to the context, the weighted sum of the states; the thickest "
-        f"comes from “{words[int(alpha.argmax())]}”."
+        f"its encoder state and the decoder state s(t-1) give a score; softmax turns the scores into "
+        f"weights: {said}. Arrows as thick as the weights lead to the context, the weighted sum of the "
+        f"states; the thickest comes from “{words[int(alpha.argmax())]}”."
     )
     return figure, alt + (f" Note: {cut} more words are not drawn." if cut else "")
 
 
 def _step_frame(axes: Axes, centre: float, right: float, word: str, previous: str) -> None:
-    """What stands around the source words: the decoder state that asks, the context, the names of the rows."""
+    """What stands around the source words: the decoder state, the context, the names of the rows."""
     heights = (0.3, 0.95, 2.05, 3.05, 4.65)
     names = ("source words", "encoder states", "scores", "softmax: weights", "weighted sum")
     for height, text in zip(heights, names, strict=True):

@@ -1,0 +1,312 @@
+"""The attention explorer: step through a translation and see where each target word looks.
+
+Plain functions (`explain`, `step_to`, `render`) make what is shown; `Explorer` ties them to the controls.
+"""
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ipywidgets as widgets
+import numpy as np
+from IPython import get_ipython
+from IPython.display import display
+
+from course_utils import figures
+from course_utils.corpus import Pair, detokenise, tokenise
+
+if TYPE_CHECKING:
+    from course_utils.decoding import Translation
+
+Translate = Callable[[list[str]], "Translation"]
+Links = frozenset[tuple[int, int]]
+
+_LATER = "#595959"  # words that are not written yet: grey, 7:1 on white
+_PANE = (
+    "background:#fff;color:#000;padding:12px 14px;border:1px solid #767676;border-radius:6px;line-height:1.4"
+)
+_LIST = "display:flex;flex-wrap:wrap;gap:8px;list-style:none;margin:4px 0 12px;padding:0"
+
+
+class Refused(ValueError):
+    """A sentence that cannot be shown, in words for the reader who typed it."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One translated sentence and the target word that is looked at (`position`, counted from 0)."""
+
+    source: tuple[str, ...]  # with the end token where the weights have a column for it
+    target: tuple[str, ...]  # with the end token where the weights have a row for it
+    weights: np.ndarray  # (target, source)
+    unknown: frozenset[str] = frozenset()
+    gold: Links = frozenset()
+    possible: Links = frozenset()
+    note: str = ""
+    position: int = 0
+
+
+def attention_explorer(
+    translate: Translate, examples: Iterable[Pair], *, source_language: str, target_language: str
+) -> None:
+    """Show the explorer: choose or type a sentence, step through its translation, see the source light up.
+
+    translate: a tokenised sentence to its Translation, with weights. examples: pairs to choose from; where
+    the translation is the pair's target, the pair's gold links are outlined. Languages as in `tokenise`.
+
+    Where no widget can run, a picture of the first example's attention matrix is seen instead. Raises
+    ValueError when there is no example or the first one cannot be shown.
+    """
+    Explorer(translate, examples, source_language=source_language, target_language=target_language).show()
+
+
+# ---- what is shown
+
+
+def explain(translate: Translate, sentence: Sequence[str], pair: Pair | None = None) -> View:
+    """Translate the sentence, and lay its weights out for looking. `pair`: where its gold links come from.
+
+    Raises Refused for a sentence that is empty or too long, and for a model that gives no weights.
+    """
+    if not sentence:
+        raise Refused("There is no word to translate: type a sentence.")
+    if len(sentence) > figures.MAX_WORDS:
+        raise Refused(
+            f"This sentence has {len(sentence)} words and punctuation marks; the explorer shows up to "
+            f"{figures.MAX_WORDS}. Shorten it, and press Enter again."
+        )
+    translation = translate(list(sentence))
+    if translation.weights is None:
+        raise Refused("This model gives no attention weights; choose a model with attention.")
+    weights = np.asarray(translation.weights)
+    end = [figures.END]
+    view = View(
+        source=(*sentence, *end[: weights.shape[1] - len(sentence)]),
+        target=(*translation.tokens, *end[: weights.shape[0] - len(translation.tokens)]),
+        weights=weights,
+        unknown=frozenset(translation.unknown),
+    )
+    if weights.shape != (len(view.target), len(view.source)):
+        raise ValueError(
+            f"weights of shape {weights.shape} (target, source) do not fit {len(translation.tokens)} target "
+            f"and {len(sentence)} source words, each with or without the end token"
+        )
+    if pair is None or not pair.links:
+        return view
+    if tuple(translation.tokens) != tuple(pair.target):
+        reference = " ".join(pair.target)
+        note = f"No gold alignment: it belongs to the reference, “{reference}”."
+        return replace(view, note=note)
+    return replace(view, gold=pair.links, possible=pair.possible)
+
+
+def step_to(view: View, position: int) -> View:
+    """The same sentence with another target word looked at, within its ends."""
+    return replace(view, position=min(max(position, 0), len(view.target) - 1))
+
+
+def unknown_words(view: View, known: Iterable[str]) -> str:
+    """What to tell the reader about words that the model has never seen; empty where there are none."""
+    if not view.unknown:
+        return ""
+    known = sorted(set(known) - view.unknown)
+    near = [word for unknown in sorted(view.unknown) for word in get_close_matches(unknown, known, n=2)]
+    words = list(dict.fromkeys([*near, *known[:: max(1, len(known) // 8)]]))[:8]
+    return (
+        f"Not in the vocabulary: {', '.join(sorted(view.unknown))}. Known words include: {', '.join(words)}."
+    )
+
+
+def render(view: View, *, source_language: str, target_language: str) -> str:
+    """The pane as HTML: the source words lit by weight, the translation with the current word marked."""
+    row = view.weights[view.position]
+    sources = "".join(_source_word(view, s, float(weight)) for s, weight in enumerate(row))
+    targets = "".join(_target_word(view, t) for t in range(len(view.target)))
+    return (
+        f'<section aria-label="Attention of one target word" style="{_PANE}">'
+        f"<div>Source, lit by the attention of “{_lang(view.target[view.position], target_language)}”:</div>"
+        f'<ol aria-label="source words with their weights" lang="{escape(source_language)}" style="{_LIST}">'
+        f"{sources}</ol>"
+        f"<div>Translation, word by word:</div>"
+        f'<ol aria-label="target words" lang="{escape(target_language)}" style="{_LIST}">{targets}</ol>'
+        f'<p role="status" aria-live="polite" style="margin:0">{escape(summary(view))}</p>'
+        f"{_legend(view)}</section>"
+    )
+
+
+def summary(view: View) -> str:
+    """Where the current word looks, in one sentence."""
+    row = view.weights[view.position]
+    order = [int(s) for s in np.argsort(-row, kind="stable") if row[s] >= 0.005][:3]
+    looks = ", ".join(f"{_percent(row[s])} on “{view.source[s]}”" for s in order)
+    word = view.target[view.position]
+    return f"Word {view.position + 1} of {len(view.target)}, “{word}”, looks: {looks}."
+
+
+def _source_word(view: View, s: int, weight: float) -> str:
+    colour = figures.shade(weight)
+    link = (s, view.position)
+    kind = "gold" if link in view.gold else "possible" if link in view.possible else ""
+    dashes = {"gold": "solid", "possible": "dashed", "": "none"}[kind]
+    cues = [_percent(weight), kind, "unknown" if view.source[s] in view.unknown else ""]
+    style = (
+        f"background:{colour};color:{figures.readable_on(colour)};border:1px solid #767676;border-radius:4px;"
+        f"padding:4px 8px;min-width:2.5em;text-align:center;outline:3px {dashes} {figures.GOLD};outline-offset:1px"
+    )
+    cue = f'<span style="font-size:85%">{" · ".join(filter(None, cues))}</span>'
+    return f'<li style="{style}"><b>{escape(view.source[s])}</b><br>{cue}</li>'
+
+
+def _target_word(view: View, t: int) -> str:
+    word = escape(view.target[t])
+    if t == view.position:
+        return f'<li aria-current="true" style="padding:2px 6px;border:2px solid #000"><b>▸ {word}</b></li>'
+    return f'<li style="padding:4px 8px;color:{"#000" if t < view.position else _LATER}">{word}</li>'
+
+
+def _legend(view: View) -> str:
+    lines = ["The darker a source word, the larger its weight; the weights sum to 100%."]
+    if view.gold:
+        lines.append("Outlined: the gold alignment of the current word (dashed: a possible link).")
+    lines += [view.note] if view.note else []
+    return f'<p style="margin:6px 0 0;font-size:85%;color:{_LATER}">{escape(" ".join(lines))}</p>'
+
+
+def _lang(word: str, language: str) -> str:
+    return f'<span lang="{escape(language)}">{escape(word)}</span>'
+
+
+def _percent(weight: float) -> str:
+    return f"{100 * weight:.0f}%"
+
+
+def explain_error(error: Exception) -> str:
+    """An error as HTML for the pane: a refusal in its own words, anything else with its type and place."""
+    if isinstance(error, Refused):
+        text = str(error)
+    else:
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in place)
+        text = f"{type(error).__name__}: {error}{where}. The sentence shown before is kept."
+    return _message(text, "alert")
+
+
+def _message(text: str, role: str) -> str:
+    if not text:
+        return ""
+    border = f"border-left:4px solid {figures.GOLD};padding:6px 10px;background:#fff;color:#000"
+    return f'<div role="{role}" style="{border}">{escape(text)}</div>'
+
+
+# ---- the controls
+
+
+class Explorer:
+    """The controls around a View. Every callback ends in `update`, or in a message in the pane."""
+
+    def __init__(
+        self, translate: Translate, examples: Iterable[Pair], *, source_language: str, target_language: str
+    ):
+        self.translate, self.examples = translate, list(examples)
+        if not self.examples:
+            raise ValueError("the explorer has no example to start from: give at least one pair")
+        self.languages = {"source_language": source_language, "target_language": target_language}
+        self.known = {word for pair in self.examples for word in pair.source}
+
+        wide, label = widgets.Layout(width="100%"), {"description_width": "9em"}
+        titles = [detokenise(pair.source, source_language) for pair in self.examples]
+        self.choice = widgets.Dropdown(
+            options=[*zip(titles, range(len(titles)), strict=True), ("(your own sentence)", None)],
+            value=0,
+            description="Choose:",
+            style=label,
+            layout=wide,
+        )
+        self.text = widgets.Text(
+            description="Or type, then Enter:",
+            placeholder=titles[0],
+            continuous_update=False,
+            style=label,
+            layout=wide,
+        )
+        # Two options at least, always: the browser's slider has no meaning for one.
+        self.slider = widgets.SelectionSlider(
+            options=["", " "], description="Target word:", style=label, layout=widgets.Layout(width="70%")
+        )
+        self.previous = widgets.Button(description="Previous", tooltip="the target word before")
+        self.next = widgets.Button(description="Next", tooltip="the next target word")
+        self.message, self.pane = widgets.HTML(), widgets.HTML()
+        steps = widgets.HBox([self.slider, self.previous, self.next])
+        self.box = widgets.VBox([self.choice, self.text, steps, self.message, self.pane])
+
+        self._show_sentence(self.examples[0].source, self.examples[0])
+        self.choice.observe(self._guarded(lambda change: self.choose(change["new"])), "value")
+        self.text.observe(self._guarded(lambda change: self.type(change["new"])), "value")
+        self.slider.observe(self._guarded(lambda change: self.step(change["new"])), "index")
+        self.previous.on_click(self._guarded(lambda _: self.step(self.view.position - 1)))
+        self.next.on_click(self._guarded(lambda _: self.step(self.view.position + 1)))
+
+    def choose(self, index: int | None) -> None:
+        """Show an example; None stands for the sentence that the reader types."""
+        if index is not None:
+            self.text.value = ""
+            self._show_sentence(self.examples[index].source, self.examples[index])
+
+    def type(self, text: str) -> None:
+        """Show a sentence that was typed; an empty field changes nothing."""
+        if text.strip():
+            self.choice.value = None
+            self._show_sentence(tokenise(text, self.languages["source_language"]))
+
+    def step(self, position: int) -> None:
+        if position != self.view.position:
+            self.update(step_to(self.view, position))
+
+    def update(self, view: View) -> None:
+        """Bring every control in line with the view."""
+        count = len(view.target)
+        labels = [f"{t} of {count}: {word}" for t, word in enumerate(view.target, 1)]
+        self.view = view
+        if count > 1 and tuple(labels) != tuple(self.slider.options):
+            self.slider.options = labels
+        self.slider.disabled = count < 2
+        self.slider.index = view.position
+        self.previous.disabled, self.next.disabled = view.position == 0, view.position == count - 1
+        self.pane.value = render(view, **self.languages)
+
+    def show(self) -> None:
+        """Display the controls and, for readers where no widget runs, the first example as a picture."""
+        if get_ipython() is None:
+            return
+        figure, alt = self.picture()
+        note = "<p>Run this notebook to step through the translation word by word and to type sentences.</p>"
+        widget = {"model_id": self.box.model_id, "version_major": 2, "version_minor": 0}
+        bundle = {"text/html": figures.image(figure, alt) + note, "text/plain": alt}
+        display({"application/vnd.jupyter.widget-view+json": widget, **bundle}, raw=True)
+
+    def picture(self):
+        view = self.view
+        links = {"gold": view.gold, "possible": view.possible}
+        title = "Attention over a whole sentence"
+        return figures.attention_matrix.build(view.weights, view.source, view.target, **links, title=title)
+
+    def _show_sentence(self, sentence: Sequence[str], pair: Pair | None = None) -> None:
+        self.message.value = _message("Translating …", "status")
+        view = explain(self.translate, sentence, pair)
+        self.update(view)
+        self.message.value = _message(unknown_words(view, self.known), "status")
+
+    def _guarded(self, action: Callable) -> Callable:
+        """The action with its errors shown to the reader: Jupyter has no other place for them."""
+
+        def callback(event):
+            try:
+                action(event)
+            except Exception as error:
+                self.message.value = explain_error(error)
+
+        return callback
