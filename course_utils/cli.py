@@ -4,6 +4,7 @@ Heavy imports stand inside the commands, so that `course --help` answers at once
 """
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,6 +47,11 @@ def _fail(message: object) -> typer.Exit:
     return typer.Exit(1)
 
 
+def _interrupted() -> typer.Exit:
+    typer.echo("course: interrupted; nothing half-done was written.", err=True)
+    return typer.Exit(130)
+
+
 @app.command()
 def build(
     lessons: Annotated[
@@ -78,9 +84,92 @@ def build(
             findings += stale(text) if check else build_text(text, scale=scale.value, say=typer.echo)
     except AuthoringError as error:
         raise _fail(error) from None
+    except KeyboardInterrupt:
+        raise _interrupted() from None
     for finding in findings:
         typer.echo(finding, err=True)
     if findings:
         raise typer.Exit(1)
     if check:
         typer.echo("Every notebook is up to date.")
+
+
+@app.command()
+def check(
+    notebook: Annotated[
+        Path, typer.Argument(metavar="NOTEBOOK", help="Your exercises, such as exercises/04_x.ipynb.")
+    ],
+    timeout: Annotated[
+        float, typer.Option(min=1, help="The longest that one cell may run, in seconds.")
+    ] = 120,
+) -> None:
+    """Run your exercises, and say which of them pass.
+
+    Every cell is run in a fresh kernel, whether or not another one raises; then the functions that your cells
+    defined are judged. The notebook itself is not changed. Exits with 0 only if all points are earned.
+    """
+    from course_utils.authoring.notebooks import AuthoringError
+    from course_utils.authoring.verify import verify
+
+    try:
+        report = verify(notebook, timeout=timeout)
+    except AuthoringError as error:
+        raise _fail(error) from None
+    except KeyboardInterrupt:
+        raise _interrupted() from None
+    typer.echo(report)
+    if report.points < report.out_of:
+        raise typer.Exit(1)
+
+
+@app.command()
+def claims(
+    lessons: Annotated[
+        list[str] | None, typer.Argument(metavar="[NN]...", help="Lessons such as 04. All by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Print the ledger: what the built lessons claim, what they measured, and whether it holds.
+
+    Exits with 1 if a claim does not hold.
+    """
+    import json
+
+    from course_utils.authoring.notebooks import AuthoringError, find_root
+    from course_utils.claims import ClaimError, read
+
+    try:
+        folder = find_root() / "notebooks"
+        paths = sorted(folder.glob("*.ipynb"))
+        if lessons:
+            wanted = {lesson.zfill(2) for lesson in lessons}
+            missing = wanted - {path.stem[:2] for path in paths}
+            if missing:
+                raise AuthoringError(
+                    f"lesson {', '.join(sorted(missing))} is not built. Build it with: course build"
+                )
+            paths = [path for path in paths if path.stem[:2] in wanted]
+        ledger = read(paths)
+    except (AuthoringError, ClaimError) as error:
+        raise _fail(error) from None
+    if as_json:
+        typer.echo(json.dumps([entry.as_dict() for entry in ledger], indent=1, ensure_ascii=False))
+    else:
+        for entry in ledger:
+            typer.echo(_entry(entry))
+        holding = sum(entry.holds for entry in ledger)
+        typer.echo(f"{holding} of {len(ledger)} claims hold.")
+    if not all(entry.holds for entry in ledger):
+        raise typer.Exit(1)
+
+
+def _entry(entry) -> str:
+    import shutil
+    import textwrap
+
+    width = max(40, min(100, shutil.get_terminal_size().columns))
+    verdict = "holds" if entry.holds else "DOES NOT HOLD"
+    lines = [f"{entry.id}  {verdict}"]
+    for text in (entry.sentence, f"measured: {entry.measured}", f"source: {entry.source}"):
+        lines += textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join([*lines, ""])

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -75,30 +76,44 @@ def execute(notebook: NotebookNode, text: Text, scale: str) -> NotebookNode:
     return executed
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell did not run through; `kind` is raised, late or dead."""
+
+    kind: str
+    what: str
+    frames: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}\n\n{self.frames}".rstrip()
+
+
 @contextmanager
 def kernel(
-    notebook: NotebookNode, folder: Path, *, scale: str = "class", timeout: float | None = None
-) -> Iterator[Callable[[int], str | None]]:
-    """A fresh kernel that works in `folder`; gives a function that executes the cell of an index in place.
+    notebook: NotebookNode, folder: Path, *, scale: str = "class"
+) -> Iterator[Callable[..., Failure | None]]:
+    """A fresh kernel that works in `folder`; gives a function `run` that executes one cell in place.
 
-    That function returns None, or in words what went wrong. A kernel that died stays dead: from then on every
-    cell goes wrong. `timeout` is in seconds a cell.
+    `run(index, timeout=None)` returns what went wrong, or None. A cell that runs longer than `timeout`
+    seconds is interrupted. A kernel that died stays dead: from then on every cell fails.
     """
     from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
 
     client = NotebookClient(
         notebook,
         kernel_name="python3",
-        timeout=timeout,
+        interrupt_on_timeout=True,
+        error_on_timeout={"ename": "Late", "evalue": "", "traceback": []},
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(folder)}},
     )
     count = 0
 
-    def run(index: int) -> str | None:
+    def run(index: int, timeout: float | None = None) -> Failure | None:
         nonlocal count
+        client.timeout = timeout
         cell = notebook.cells[index]
         if not cell.source.strip():
             return None
@@ -106,13 +121,13 @@ def kernel(
         try:
             client.execute_cell(cell, index, execution_count=count)
         except CellExecutionError as error:
+            if error.ename == "Late":
+                return Failure("late", f"ran longer than {timeout:g} s and was stopped")
             lines = re.sub(r"\x1b\[[\d;]*m", "", error.traceback).rstrip().splitlines()
             frames = "\n".join(lines[-TRACEBACK_LINES:])
-            return f"raised {error.ename}: {error.evalue}\n\n{frames}"
-        except CellTimeoutError:
-            return f"ran longer than {timeout:g} s and was stopped"
+            return Failure("raised", f"raised {error.ename}: {error.evalue}", frames)
         except (DeadKernelError, RuntimeError):
-            return "ended the kernel (out of memory, or an exit in the code)"
+            return Failure("dead", "ended the kernel (out of memory, or an exit in the code)")
         return None
 
     environment = os.environ | {"COURSE_SCALE": scale, "COURSE_QUIET": "1"}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
-from course_utils.authoring.notebooks import Text, dumps, registry, tagged
+from course_utils.authoring.notebooks import Text, dumps, exercises_of, tagged
 
 CELL_LINES = 22
 NOTEBOOK_BYTES = 1_500_000
@@ -103,7 +103,7 @@ def _exercises(notebook: NotebookNode, text: Text) -> Iterator[str]:
         if answers:
             yield f"exercises ({', '.join(answers)}) belong under solutions/"
         return
-    known = {id: exercise for id, exercise in registry().items() if id.startswith(f"{text.lesson}.")}
+    known = exercises_of(text.lesson)
     if list(answers) != sorted(known):
         yield f"has the exercises {list(answers)}, the registry of checks has {sorted(known)}"
     for id in answers.keys() & known.keys():

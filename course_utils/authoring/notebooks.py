@@ -12,7 +12,6 @@ Tags that mean something:
 """
 
 import copy
-import functools
 import hashlib
 import json
 import os
@@ -22,13 +21,20 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nbformat
 from nbformat import NotebookNode
 
+if TYPE_CHECKING:
+    from course_utils.checks import Exercise
+
 BADGE = "<!-- badge -->"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 COLAB = "https://colab.research.google.com/github/"
+_RESTORE = (
+    "Restore a good copy (Jupyter keeps the last one in .ipynb_checkpoints), or start from a fresh one."
+)
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+")
 
 
@@ -247,18 +253,30 @@ def load(path: Path) -> NotebookNode:
     except (OSError, UnicodeDecodeError) as error:
         raise AuthoringError(f"{path} cannot be read: {error}") from error
     if not content.strip():
-        raise AuthoringError(f"{path} is empty. Save the notebook again, or start from a fresh copy.")
+        raise AuthoringError(f"{path} is empty. {_RESTORE}")
+    try:
+        json.loads(content)
+    except json.JSONDecodeError as error:
+        raise AuthoringError(f"{path} is broken: it is no JSON at line {error.lineno}. {_RESTORE}") from error
     try:
         notebook = nbformat.reads(content, as_version=4)
-        notebook.cells = [cell for cell in notebook.cells if cell.cell_type and isinstance(cell.source, str)]
-        return notebook
-    except json.JSONDecodeError as error:
-        raise AuthoringError(
-            f"{path} is broken: no JSON at line {error.lineno}. Jupyter keeps the last good copy in "
-            ".ipynb_checkpoints; restore it, or start from a fresh copy."
-        ) from error
-    except Exception as error:  # nbformat and a malformed tree raise a good many types
-        raise AuthoringError(f"{path} is not a notebook: {error or type(error).__name__}") from error
+        for cell in notebook.cells:
+            cell.setdefault("metadata", NotebookNode())
+            if not isinstance(cell.source, str):
+                raise TypeError(f"a cell's source is {cell.source!r}")
+    except Exception as error:  # a malformed tree raises a good many types
+        raise AuthoringError(f"{path} is not a notebook: {error}. {_RESTORE}") from error
+    return notebook
+
+
+def exercises_of(lesson: str) -> dict[str, "Exercise"]:
+    """The exercises of a lesson by id, as the registry of checks has them; empty where there are none."""
+    from course_utils import checks  # it imports torch
+
+    try:
+        return {exercise.id: exercise for exercise in checks.exercises(lesson)}
+    except LookupError:
+        return {}
 
 
 def tagged(notebook: NotebookNode, prefix: str) -> dict[str, NotebookNode]:
@@ -304,7 +322,7 @@ def _stamp_setup(notebook: NotebookNode, text: Text, url: str) -> None:
 
 def _mark_exercises(notebook: NotebookNode, text: Text) -> None:
     """Adds what graders look for: nbgrader's metadata and our own."""
-    answers, checks = [], []
+    answers, checks, known = [], [], exercises_of(text.lesson) if text.exercise else {}
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
@@ -312,12 +330,13 @@ def _mark_exercises(notebook: NotebookNode, text: Text) -> None:
         if answer:
             answers.append(answer)
             _without_solution(cell.source, answer)  # raises when the marks do not fit
-            _mark(cell, answer, "answer", 0)
+            _mark(cell, answer, "answer")
         elif BEGIN in cell.source or END in cell.source:
             raise AuthoringError(f"{text.name}: a cell with {BEGIN} lacks its tag, such as exercise:04.1.")
         if check:
             checks.append(check)
-            _mark(cell, check, "check", points_of(check))
+            # An exercise that the registry lacks is a finding of lint.
+            _mark(cell, check, "check", points=known[check].points if check in known else 0)
     if len(set(answers)) < len(answers) or sorted(answers) != sorted(checks):
         raise AuthoringError(
             f"{text.name}: each exercise has one answer cell and one check cell, "
@@ -325,7 +344,7 @@ def _mark_exercises(notebook: NotebookNode, text: Text) -> None:
         )
 
 
-def _mark(cell: NotebookNode, id: str, role: str, points: float) -> None:
+def _mark(cell: NotebookNode, id: str, role: str, **points: int) -> None:
     graded = role == "check"
     cell.metadata["course"] = NotebookNode(exercise=id, role=role)
     cell.metadata["nbgrader"] = NotebookNode(
@@ -335,22 +354,8 @@ def _mark(cell: NotebookNode, id: str, role: str, points: float) -> None:
         task=False,
         grade_id=f"{role}-{id.replace('.', '-')}",
         schema_version=3,
-        **({"points": points} if graded else {}),
+        **points,
     )
-
-
-def points_of(id: str) -> int:
-    """The points of an exercise, 0 for one that the registry of checks does not know (lint says so)."""
-    exercise = registry().get(id)
-    return exercise.points if exercise else 0
-
-
-@functools.cache
-def registry() -> dict:
-    """The course's exercises by id."""
-    from course_utils import checks
-
-    return dict(getattr(checks, "exercises", dict)())
 
 
 def _without_solution(source: str, id: str) -> str:
