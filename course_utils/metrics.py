@@ -249,15 +249,7 @@ def links_from_weights(
     Raises:
         ValueError: `weights` is not a matrix, has too few rows or columns, or is not finite.
     """
-    weights = np.asarray(weights.detach().cpu() if hasattr(weights, "detach") else weights)
-    if weights.ndim != 2 or weights.shape[0] < target_length or weights.shape[1] < source_length:
-        raise ValueError(
-            f"weights of shape {weights.shape} are too small for {target_length} target words (rows) and "
-            f"{source_length} source words (columns); the order is (target, source)"
-        )
-    rows = weights[:target_length, : source_length + 1]
-    if not np.isfinite(rows).all():
-        raise ValueError("the weights hold NaN or infinite values; look for a masked row in the softmax")
+    rows = word_weights(weights, source_length, target_length)
     if not rows.size:
         return set()
     looked_at = rows.argmax(1)
@@ -266,3 +258,24 @@ def links_from_weights(
         for target, source in enumerate(looked_at)
         if source < source_length and rows[target, source] > 0
     }
+
+
+def word_weights(
+    weights: Float[np.ndarray, "target source"], source_length: int, target_length: int
+) -> Float[np.ndarray, "words places"]:
+    """The rows of the target's words over the source's words and, where it has a column, its <eos>.
+
+    Takes and raises what `links_from_weights` does; of a tensor on any device it makes an array of float64.
+    """
+    if hasattr(weights, "detach"):
+        weights = weights.detach().cpu().double()
+    weights = np.asarray(weights, dtype=np.float64)
+    if weights.ndim != 2 or weights.shape[0] < target_length or weights.shape[1] < source_length:
+        raise ValueError(
+            f"weights of shape {weights.shape} are too small for {target_length} target words (rows) and "
+            f"{source_length} source words (columns); the order is (target, source)"
+        )
+    rows = weights[:target_length, : source_length + 1]
+    if not np.isfinite(rows).all():
+        raise ValueError("the weights hold NaN or infinite values; look for a masked row in the softmax")
+    return rows
