@@ -207,7 +207,7 @@ def tidy(outputs: list[NotebookNode]) -> list[NotebookNode]:
             if not output.data or (had_widget and set(output.data) == {"text/plain"}):
                 continue
         if output.output_type == "error":
-            output.traceback = [_PATH.sub(r"File \2", line) for line in output.traceback]
+            output.traceback = [_PATH.sub(r"File \1\2", line) for line in output.traceback]
         if kept and output.output_type == "stream" and kept[-1].output_type == "stream":
             kept[-1].text += output.text  # one print more or less between flushes makes no difference
         else:
