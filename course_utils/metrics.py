@@ -265,11 +265,9 @@ def word_weights(
 ) -> Float[np.ndarray, "words places"]:
     """The rows of the target's words over the source's words and, where it has a column, its <eos>.
 
-    Takes and raises what `links_from_weights` does; of a tensor on any device it makes an array of float64.
+    Takes and raises what `links_from_weights` does.
     """
-    if hasattr(weights, "detach"):
-        weights = weights.detach().cpu().double()
-    weights = np.asarray(weights, dtype=np.float64)
+    weights = as_array(weights)
     if weights.ndim != 2 or weights.shape[0] < target_length or weights.shape[1] < source_length:
         raise ValueError(
             f"weights of shape {weights.shape} are too small for {target_length} target words (rows) and "
@@ -279,3 +277,10 @@ def word_weights(
     if not np.isfinite(rows).all():
         raise ValueError("the weights hold NaN or infinite values; look for a masked row in the softmax")
     return rows
+
+
+def as_array(weights) -> np.ndarray:
+    """An array of float64 out of an array, or a tensor on any device and of any precision."""
+    if hasattr(weights, "detach"):
+        weights = weights.detach().cpu().double()
+    return np.asarray(weights, dtype=np.float64)

@@ -33,7 +33,7 @@ from course_utils.corpus import Batch, Batches
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
 
-_READ_EVERY = 20  # on a GPU, steps between two looks at the loss: each look waits for the GPU
+_READ_EVERY = 20  # on CUDA, steps between two looks at the loss: each look waits for the GPU
 _EXPLODED = 10  # a loss of so many times log(vocabulary), which even guessing reaches, is past saving
 
 
@@ -305,7 +305,8 @@ class _Run:
             init_scale=2.0**16 if half else 1.0,
             growth_interval=2000 if half else 2**31 - 1,
         )
-        self.read_every = 1 if self.device.type == "cpu" else _READ_EVERY
+        # Elsewhere every step is read before it is taken, so that no bad gradient reaches the weights.
+        self.read_every = _READ_EVERY if cuda else 1
         self.unread: list[tuple[Tensor, Tensor, float]] = []  # (loss, gradient norm, learning rate)
         self.interrupts = _Interrupts()
         self.history = History()
@@ -325,7 +326,7 @@ class _Run:
             self.history.stopped = self._reason_to_stop()
             if self.history.stopped:
                 break
-            self._advance(next(stream))
+            self._advance(stream)
             _show(bar, self.settings, self.history, self.step)
 
     def _reason_to_stop(self) -> str:
@@ -351,9 +352,10 @@ class _Run:
             yield from islice(self.batches.epoch(epoch), position, None)
             epoch, position = epoch + 1, 0
 
-    def _advance(self, batch: Batch) -> None:
+    def _advance(self, stream: Iterator[Batch]) -> None:
         """One step. Up to the block that holds Ctrl-C off, nothing that is stored has changed."""
         start = time.perf_counter()
+        batch = next(stream)
         rate = self._rate()
         value, norm = self._gradient(batch.to(self.device))
         with self.interrupts.held():

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from course_utils import figures, training
 from course_utils.corpus import Batches, Pair, Vocabulary
+from course_utils.models.seq2seq import bahdanau, fixed_vector
 from course_utils.training import History, TrainingDiverged, load, loss, mean_loss, rate_share, train
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g"]
@@ -189,11 +190,11 @@ def test_a_step_on_a_gpu_does_not_wait_for_it():
     model = fresh(dropout=0.0).cuda()
     train(model, TRAIN, steps=3)  # starts CUDA's libraries
     run = training._Run(model, TRAIN, None, _settings(steps=10), None, training._Files(None), "")
-    batches = list(TRAIN.epoch(0))
+    stream = iter(list(TRAIN.epoch(0)))
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for batch in batches[:4]:
-            run._advance(batch)
+        for _ in range(4):
+            run._advance(stream)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert run.step == 4
@@ -365,6 +366,24 @@ def resumed_like_never_stopped(tmp_path, interrupted_data, **options) -> None:
 @pytest.mark.parametrize("step", [1, 5, 6, len(TRAIN) - 1, len(TRAIN), len(TRAIN) + 1, 2 * len(TRAIN) + 3])
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, step):
     resumed_like_never_stopped(tmp_path, Stopping(TRAIN, step), **SETTINGS)
+
+
+@pytest.mark.parametrize("build", [bahdanau, fixed_vector])
+def test_translation_models_learn_and_resume_to_the_same_bits(tmp_path, build):
+    options = {"steps": 2 * len(TRAIN), "valid": VALID, "every": 4, "learning_rate": 0.01}
+    file = tmp_path / "weights.safetensors"
+
+    def run(data=TRAIN, **more):
+        torch.manual_seed(0)
+        model = build(len(VOCABULARY), len(VOCABULARY), embedding=16, hidden=16, dropout=0.2)
+        return model, train(model, data, **options, **more)
+
+    whole, expected = run()
+    run(Stopping(TRAIN, len(TRAIN) + 2), checkpoint=file)
+    model, history = run(checkpoint=file)
+    assert same(whole, model) and history.loss == expected.loss
+    losses = history.measured("loss")[1]
+    assert losses[-1] < losses[0]
 
 
 def test_a_run_interrupted_by_a_real_signal_resumes_to_the_same_bits(tmp_path):
@@ -546,7 +565,8 @@ def test_without_validation_the_weights_before_the_bad_step_stay():
     assert same(model, good)
 
 
-def test_a_gradient_that_is_nan_never_reaches_the_weights():
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_gradient_that_is_nan_never_reaches_the_weights(device):
     """The loss is finite, its gradient is not: the square root at 0."""
 
     class Rooted(Tiny):
@@ -555,7 +575,7 @@ def test_a_gradient_that_is_nan_never_reaches_the_weights():
             return Output(logits + (logits * 0).sqrt().sum())
 
     torch.manual_seed(0)
-    model = Rooted(len(VOCABULARY))
+    model = Rooted(len(VOCABULARY)).to(device)
     before = weights(model)
     with pytest.raises(TrainingDiverged, match=r"gradient norm nan.*Check whether the data"):
         train(model, TRAIN, steps=5)
