@@ -64,7 +64,7 @@ def _not_an_answer(exercise: Exercise, answer: Any) -> str:
     name = getattr(answer, "__name__", "")
     for other in exercises(exercise.id.partition(".")[0]):
         if other is not exercise and type(name) is str and name == other.function:
-            return f'{name} is the answer to {other.id}. Here it is check("{exercise.id}", {exercise.function}).'
+            return f"{name} is the answer to {other.id}; the one to check here is {exercise.function}."
     return ""
 
 

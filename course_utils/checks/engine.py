@@ -1,8 +1,8 @@
 """The check engine: draw the inputs of an exercise, ask the answer, judge what came back.
 
-The three steps share nothing but plain values (numpy arrays, numbers, lists of tuples), so that they can run in one
-process (a notebook) or in two (grading: `ask` beside the student's code, `draw` and `judge` out of its reach).
-`ask` knows no reference solution, and `judge` never calls the student's code.
+The three steps share nothing but plain values (numpy arrays, numbers, lists of tuples), so that they can run
+in one process (a notebook) or in two (grading: `ask` beside the student's code, `draw` and `judge` out of its
+reach). `ask` knows no reference solution, and `judge` never calls the student's code.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import contextlib
 import inspect
 import io
 import linecache
+import textwrap
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,14 +72,15 @@ class Variant:
 class Part:
     """A share of the points. `draw(seed)` gives its cases, the smallest first.
 
-    All `outputs` must agree with the reference on all cases; `properties` run before that and say more exactly
-    what is broken.
+    All `outputs` must agree with the reference on all cases; `properties` run before that and say more
+    exactly what is broken. `look` is the hint for an answer that no finding explains.
     """
 
     name: str
     points: int
     draw: Callable[[int], list[Inputs]]
     outputs: tuple[str, ...]
+    look: str
     properties: tuple[Property, ...] = ()
 
 
@@ -85,8 +88,9 @@ class Part:
 class Exercise:
     """Everything that one exercise consists of, except its text.
 
-    `axes` names the axes of each output, for messages. `reference(inputs)` computes the right outputs in float64.
-    `forbidden` lists the names whose use would answer the exercise without solving it; grading flags them.
+    `axes` names the axes of each output, for messages. `reference(inputs)` computes the right outputs in
+    float64. `forbidden` lists the names whose use would answer the exercise without solving it; grading flags
+    them. `seconds` is the time that an answer has for all cases together.
     """
 
     id: str
@@ -171,14 +175,16 @@ class Verdict:
                 lines.append("      The same as above.")
                 continue
             told = part.finding
-            lines += [f"      {line}" for line in part.finding.message.splitlines()]
+            said = part.finding.message.splitlines()
             if part.finding.look:
-                lines.append(f"      Look at: {part.finding.look}")
+                said.append(f"Look at: {part.finding.look}")
+            for line in said:
+                lines += textwrap.wrap(line, 100, initial_indent=" " * 6, subsequent_indent=" " * 8)
             lines += [f"      {line}" for line in part.example]
         return "\n".join(lines)
 
 
-# --- draw -----------------------------------------------------------------------------------------------------------
+# --- draw ---------------------------------------------------------------------------------------------------
 
 
 def draw(exercise: Exercise, seed: int) -> list[list[Inputs]]:
@@ -186,7 +192,7 @@ def draw(exercise: Exercise, seed: int) -> list[list[Inputs]]:
     return [part.draw(seed) for part in exercise.parts]
 
 
-# --- ask ------------------------------------------------------------------------------------------------------------
+# --- ask ----------------------------------------------------------------------------------------------------
 
 
 class WrongSignature(Exception):
@@ -200,8 +206,8 @@ class WrongResult(Exception):
 def ask(exercise: Exercise, answer: Callable, cases: Sequence[Sequence[Inputs]]) -> list[list[Reply]]:
     """Run `answer` on all cases. It never raises for what the answer does; only a real Ctrl-C gets through.
 
-    All cases together have `exercise.seconds`. An answer that was stopped, or that is not written yet, is asked
-    no further: the remaining cases get the same reply.
+    All cases together have `exercise.seconds`. An answer that was stopped, or that is not written yet, is
+    asked no further: the remaining cases get the same reply.
     """
     deadline = time.monotonic() + exercise.seconds
     replies: list[list[Reply]] = []
@@ -268,9 +274,9 @@ def _first_lines(error: BaseException, lines: int = 3, width: int = 300) -> str:
 
 def _file_of(answer: Any) -> str:
     """The file (for a notebook, the cell) that the answer was written in, or ''."""
-    for thing in (answer, getattr(type(answer), "forward", None), getattr(type(answer), "__call__", None)):
+    for find in (lambda: answer, lambda: type(answer).forward, lambda: type(answer).__call__):
         with contextlib.suppress(Exception):
-            return inspect.unwrap(thing).__code__.co_filename
+            return inspect.unwrap(find()).__code__.co_filename
     return ""
 
 
@@ -315,13 +321,29 @@ def array(value: Any, name: str) -> np.ndarray:
         value = torch.Tensor.cpu(torch.Tensor.detach(value))
         return np.array(torch.Tensor.numpy(value.float() if value.dtype == torch.bfloat16 else value))
     except (TypeError, RuntimeError, NotImplementedError):
-        raise WrongResult(f"{name} is a tensor without readable values ({value.layout}, {value.device}).") from None
+        raise WrongResult(f"{name} is a tensor whose values cannot be read ({value.layout}).") from None
+
+
+NUMBERS = (int, float, np.float64, np.float32, np.int64)
+
+
+def number(value: Any, name: str) -> np.ndarray:
+    """A base numpy array without axes that holds the number `value`."""
+    if type(value) is torch.Tensor and value.ndim == 0:
+        value = float(array(value, name))
+    elif type(value) is np.ndarray and value.ndim == 0 and value.dtype.kind in "if":
+        value = float(value)
+    if value is None:
+        raise WrongResult(f"{name} is None. Is a return missing?")
+    if type(value) not in NUMBERS:
+        raise WrongResult(f"{name} is of type {type(value).__name__}; a number is wanted.")
+    return np.array(float(value))
 
 
 def several(returned: Any, names: Sequence[str]) -> tuple:
     """The results `names` of an answer that returns several."""
     wanted = "(" + ", ".join(names) + ")"
-    if type(returned) not in (tuple, list) and not (isinstance(returned, tuple) and hasattr(returned, "_fields")):
+    if not isinstance(returned, (tuple, list)):
         what = "None. Is a return missing?" if returned is None else f"one {type(returned).__name__}."
         raise WrongResult(f"It should return {wanted}, but it returns {what}")
     if len(returned) != len(names):
@@ -344,7 +366,7 @@ def ask_tensors(arguments: Sequence[str], results: Sequence[str], wrt: Sequence[
     def ask(answer: Callable, inputs: Inputs) -> Outputs:
         tensors = {name: tensor(inputs[name]) for name in arguments}
         leaves = {name: tensors[name].requires_grad_() for name in wrt if "upstream" in inputs}
-        tensors |= {name: leaf.clone() for name, leaf in leaves.items()}  # so that writing in place is possible
+        tensors |= {name: leaf.clone() for name, leaf in leaves.items()}  # a leaf could not be written into
         returned = call(answer, *tensors.values())
         values = (returned,) if len(results) == 1 else several(returned, results)
         outputs: Outputs = {name: array(value, name) for name, value in zip(results, values, strict=True)}
@@ -366,64 +388,72 @@ def gradients(result: torch.Tensor, upstream: np.ndarray, leaves: dict[str, torc
     return {name: None if g is None else array(g, name) for name, g in zip(names, found, strict=True)}
 
 
-# --- judge ----------------------------------------------------------------------------------------------------------
+# --- judge --------------------------------------------------------------------------------------------------
 
 
-def judge(exercise: Exercise, cases: Sequence[Sequence[Inputs]], replies: Sequence[Sequence[Reply]]) -> Verdict:
+def judge(
+    exercise: Exercise, cases: Sequence[Sequence[Inputs]], replies: Sequence[Sequence[Reply]]
+) -> Verdict:
     """Points and findings for what an answer replied to the cases of `draw`."""
     if any(reply.trouble and reply.trouble.kind == "unanswered" for part in replies for reply in part):
         nothing = tuple(PartVerdict(part.name, 0, part.points) for part in exercise.parts)
         return Verdict(exercise.id, exercise.title, False, nothing)
-    diagnosis = _Diagnosis(exercise, cases, replies)
+    pairs = [pair for part in zip(cases, replies, strict=True) for pair in zip(*part, strict=True)]
     verdicts = []
     for part, inputs_of, replies_of in zip(exercise.parts, cases, replies, strict=True):
-        assert len(inputs_of) == len(replies_of) > 0
+        if not inputs_of:
+            raise ValueError(f"part {part.name!r} of {exercise.id} has no cases, so it would pass anything")
         verdict = PartVerdict(part.name, part.points, part.points)
         for inputs, reply in zip(inputs_of, replies_of, strict=True):
-            finding = judge_once(exercise, part, inputs, reply)
+            expected = exercise.reference(inputs)
+            finding = judge_once(exercise, part, inputs, reply, expected)
             if finding:
-                finding = diagnosis.of(inputs, reply, finding)
-                example = tuple(_example(exercise, inputs, reply, finding))
+                finding = _diagnosed(exercise, inputs, reply, pairs, finding)
+                example = tuple(_example(inputs, reply, expected, finding))
                 verdict = PartVerdict(part.name, 0, part.points, finding, example)
                 break
         verdicts.append(verdict)
     return Verdict(exercise.id, exercise.title, True, tuple(verdicts))
 
 
-def judge_once(exercise: Exercise, part: Part, inputs: Inputs, reply: Reply) -> Finding | None:
+def judge_once(
+    exercise: Exercise, part: Part, inputs: Inputs, reply: Reply, expected: Outputs
+) -> Finding | None:
     """The first thing that is wrong with `reply`, or None."""
     if reply.trouble is not None:
         return Finding(reply.trouble.message)
-    expected = exercise.reference(inputs)
     outputs = reply.outputs
     names = [name for name in expected if name.partition(" at ")[0] in part.outputs]
-    assert names, f"part {part.name!r} of {exercise.id} judges nothing"
-    for name in names:
-        finding = _form(exercise, name, inputs, outputs, expected)
-        if finding:
-            return finding
-    for holds in part.properties:
-        finding = holds(inputs, outputs, expected)
-        if finding:
-            return finding
-    for name in names:
-        finding = _value(exercise, name, inputs, outputs, expected)
-        if finding:
-            return finding
-    if outputs.get("changed"):
-        return Finding(
-            f"It changes its input {', '.join(map(str, outputs['changed']))}, which the caller still needs.",
-            "operations that end in an underscore, `+=`, `|=` and assignments to a slice.",
-        )
-    return None
+    if not names:
+        raise ValueError(f"part {part.name!r} of {exercise.id} judges no output, so it would pass anything")
+    rules: list[Callable[[], Finding | None]] = [
+        *(partial(_form, exercise, name, inputs, outputs, expected) for name in names),
+        *(partial(holds, inputs, outputs, expected) for holds in part.properties),
+        *(partial(_value, exercise, part, name, inputs, outputs, expected) for name in names),
+        partial(_unchanged, outputs),
+    ]
+    return next(filter(None, (rule() for rule in rules)), None)
 
 
 def working_dtype(inputs: Inputs) -> str:
-    """The floating-point dtype of a case: that of its first floating-point array ("float64" where there is none)."""
-    return next((v.dtype.name for v in inputs.values() if type(v) is np.ndarray and v.dtype.kind == "f"), "float64")
+    """The floating-point dtype of a case: that of its first such array, "float64" where there is none."""
+    arrays = (value for value in inputs.values() if type(value) is np.ndarray)
+    return next((array.dtype.name for array in arrays if array.dtype.kind == "f"), "float64")
 
 
-def _form(exercise: Exercise, name: str, inputs: Inputs, outputs: Outputs, expected: Outputs) -> Finding | None:
+def _unchanged(outputs: Outputs) -> Finding | None:
+    names = outputs.get("changed")
+    if not names:
+        return None
+    return Finding(
+        f"It changes its input {', '.join(map(str, names))}, which the caller still needs.",
+        "operations that end in an underscore, `+=`, `|=` and assignments to a slice.",
+    )
+
+
+def _form(
+    exercise: Exercise, name: str, inputs: Inputs, outputs: Outputs, expected: Outputs
+) -> Finding | None:
     """Is output `name` there, and of the right type, shape and dtype, and without NaN?"""
     yours, right = outputs.get(name), expected[name]
     if name.startswith("gradient"):
@@ -451,18 +481,23 @@ def _form(exercise: Exercise, name: str, inputs: Inputs, outputs: Outputs, expec
     return None
 
 
-def _value(exercise: Exercise, name: str, inputs: Inputs, outputs: Outputs, expected: Outputs) -> Finding | None:
-    table = GRADIENT_TOLERANCE if name.startswith("gradient") else exercise.tolerance
-    tolerance = table[working_dtype(inputs)]
+def _value(
+    exercise: Exercise, part: Part, name: str, inputs: Inputs, outputs: Outputs, expected: Outputs
+) -> Finding | None:
     yours, right = outputs[name], expected[name]
-    if _same(yours, right, tolerance):
+    if _same(yours, right, _tolerance(exercise, name, inputs)):
         return None
     gap = float(abs(yours.astype(np.float64) - right).max())
-    return Finding(f"{name} differs from what is expected by up to {gap:.3g}.", output=name)
+    return Finding(f"{name} differs from what is expected by up to {gap:.3g}.", part.look, output=name)
+
+
+def _tolerance(exercise: Exercise, name: str, inputs: Inputs) -> float:
+    table = GRADIENT_TOLERANCE if name.startswith("gradient") else exercise.tolerance
+    return table[working_dtype(inputs)]
 
 
 def _same(a: Any, b: Any, tolerance: float) -> bool:
-    """Equal in shape and, NaN for NaN and infinity for infinity, in value up to `tolerance` (absolute + relative).
+    """Equal in shape, and in value up to `tolerance` (absolute + relative); NaN equals NaN, infinity itself.
 
     Only base arrays reach the arithmetic, so no object can decide for itself what it equals.
     """
@@ -476,42 +511,43 @@ def _same(a: Any, b: Any, tolerance: float) -> bool:
     return bool((near | (a == b) | ((a != a) & (b != b))).all())
 
 
-class _Diagnosis:
-    """Finds the named mistake that behaves as the answer does."""
+def _diagnosed(
+    exercise: Exercise,
+    inputs: Inputs,
+    reply: Reply,
+    pairs: Sequence[tuple[Inputs, Reply]],
+    finding: Finding,
+) -> Finding:
+    """`finding` with the named mistake that does the same on this case, or as it is where there is none.
 
-    def __init__(self, exercise: Exercise, cases: Sequence[Sequence[Inputs]], replies: Sequence[Sequence[Reply]]):
-        self.exercise = exercise
-        self.pairs = [pair for part in zip(cases, replies, strict=True) for pair in zip(*part, strict=True)]
-
-    def of(self, inputs: Inputs, reply: Reply, finding: Finding) -> Finding:
-        """`finding` with the name of the mistake that gives the same on this case, or as it is.
-
-        Where several do, the one that agrees with the answer on most cases is named.
-        """
-        if reply.trouble and reply.trouble.kind not in ("raised",):
-            return finding
-        candidates = [m for m in self.exercise.mistakes if self._agrees(m, inputs, reply)]
-        if not candidates:
-            return finding
-        best = max(candidates, key=lambda m: sum(self._agrees(m, *pair) for pair in self.pairs))
-        message = f"{finding.message}\n{best.message}" if reply.trouble else best.message
-        return Finding(message, best.look, best.name, finding.output)
-
-    def _agrees(self, mistake: Mistake, inputs: Inputs, reply: Reply) -> bool:
-        other = ask_once(self.exercise, mistake.answer, inputs)
-        if reply.trouble or other.trouble:
-            return (reply.trouble and reply.trouble.message) == (other.trouble and other.trouble.message)
-        tolerance = self.exercise.tolerance[working_dtype(inputs)]
-        return reply.outputs.keys() == other.outputs.keys() and all(
-            _same(value, other.outputs[name], GRADIENT_TOLERANCE["float32"] if "gradient" in name else tolerance)
-            for name, value in reply.outputs.items()
-        )
+    Where several do the same, it is the one that agrees with the answer on most of all cases (`pairs`).
+    """
+    if reply.trouble and reply.trouble.kind != "raised":
+        return finding
+    suspects = [mistake for mistake in exercise.mistakes if _does_the_same(exercise, mistake, inputs, reply)]
+    if not suspects:
+        return finding
+    if len(suspects) > 1:
+        suspects.sort(key=lambda mistake: -sum(_does_the_same(exercise, mistake, *pair) for pair in pairs))
+    found = suspects[0]
+    message = f"{finding.message}\n{found.message}" if reply.trouble else found.message
+    return Finding(message, found.look, found.name, finding.output)
 
 
-# --- the example that is shown --------------------------------------------------------------------------------------
+def _does_the_same(exercise: Exercise, mistake: Mistake, inputs: Inputs, reply: Reply) -> bool:
+    other = ask_once(exercise, mistake.answer, inputs)
+    if reply.trouble or other.trouble:
+        return (reply.trouble and reply.trouble.message) == (other.trouble and other.trouble.message)
+    return reply.outputs.keys() == other.outputs.keys() and all(
+        _same(value, other.outputs[name], _tolerance(exercise, name, inputs))
+        for name, value in reply.outputs.items()
+    )
 
 
-def _example(exercise: Exercise, inputs: Inputs, reply: Reply, finding: Finding) -> list[str]:
+# --- the example that is shown ------------------------------------------------------------------------------
+
+
+def _example(inputs: Inputs, reply: Reply, expected: Outputs, finding: Finding) -> list[str]:
     """The failing case: its inputs, what the answer gave and what is expected, in at most about ten lines."""
     lines = []
     trouble = reply.trouble
@@ -522,8 +558,8 @@ def _example(exercise: Exercise, inputs: Inputs, reply: Reply, finding: Finding)
     lines.append("The smallest case that shows it:")
     yours = right = None
     if reply.outputs and finding.output:
-        yours, right = reply.outputs.get(finding.output), exercise.reference(inputs)[finding.output]
-    lines += [f"  {name} {_show(value)}" for name, value in inputs.items() if name != "upstream"]
+        yours, right = reply.outputs.get(finding.output), expected[finding.output]
+    lines += _inputs(inputs)
     if right is not None:
         where = _where(yours, right)
         at = f"[{', '.join(map(str, where))}]" if where else ""
@@ -534,11 +570,22 @@ def _example(exercise: Exercise, inputs: Inputs, reply: Reply, finding: Finding)
     return lines
 
 
+FORMATS: Any = {"float_kind": lambda x: f"{x:.4g}", "bool": str}
 SMALL = 12  # numbers that are shown in full
+SHOWN = 5  # inputs that are shown with their numbers
+
+
+def _inputs(inputs: Inputs) -> list[str]:
+    """The inputs of a case: small ones with their numbers, a line each; of the others, the shapes."""
+    given = {name: value for name, value in inputs.items() if name != "upstream"}
+    small = [name for name, value in given.items() if type(value) is not np.ndarray or value.size <= SMALL]
+    lines = [f"  {name} {_show(given[name])}" for name in small[:SHOWN]]
+    others = ", ".join(f"{name} {value.shape}" for name, value in given.items() if name not in small[:SHOWN])
+    return lines + ([f"  {others}"] if others else [])
 
 
 def _where(yours: Any, right: np.ndarray) -> tuple[int, ...]:
-    """For arrays too large to show: the index of the row (along the last axis) with the largest difference."""
+    """For arrays too large to show: the row (along the last axis) with the largest difference."""
     if type(yours) is not np.ndarray or yours.shape != right.shape or right.size <= SMALL or right.ndim < 2:
         return ()
     gap = abs(yours.astype(np.float64) - right)
@@ -553,14 +600,14 @@ def _show(value: Any, where: tuple[int, ...] = ()) -> str:
     shown = value[where] if where else value
     if shown.ndim == 0:
         return f"{shown.item():.6g}"
-    kind = f"{value.shape} {value.dtype.name}" if not where else ""
+    kind = "" if where else str(value.shape)
     if shown.size > SMALL:
-        return kind or str(shown.shape)
-    with np.printoptions(precision=4, suppress=True, linewidth=1000, floatmode="maxprec"):
-        return f"{kind} {' '.join(np.array2string(shown, separator=', ').split())}".strip()
+        return f"{kind} {value.dtype.name}"
+    written = np.array2string(shown, separator=", ", max_line_width=10_000, formatter=FORMATS)
+    return f"{kind} {' '.join(written.split())}".strip()
 
 
-# --- helpers for references and cases -------------------------------------------------------------------------------
+# --- helpers for references and cases -----------------------------------------------------------------------
 
 
 def numeric_gradient(

@@ -15,15 +15,15 @@ Result = TypeVar("Result")
 
 
 class TimeUp(BaseException):
-    """Raised inside a function that has used up its time. Not an Exception, so `except Exception` lets it pass."""
+    """Raised in a function that has used up its time; no Exception, so `except Exception` lets it pass."""
 
 
 def within(seconds: float, function: Callable[[], Result], file: str = "") -> Result:
     """function(), or TimeUp after `seconds`.
 
-    A thread interrupts the main thread as Ctrl-C would, again and again until the function gives way, which also
-    ends loops that catch everything in the source file `file`. A real Ctrl-C goes where it would have gone.
-    Called from another thread than the main one, which cannot be interrupted, the function runs without a limit.
+    A thread interrupts the main thread as Ctrl-C would, again and again until the function gives way, which
+    also ends loops in the source file `file` that catch everything. A real Ctrl-C goes where it always goes.
+    Only the main thread can be interrupted: called from another one, the function runs without a limit.
     """
     if threading.current_thread() is not threading.main_thread():
         return function()
@@ -83,8 +83,8 @@ class _Watch:
         self.handled = self.sent
         if not self.running:
             return
-        # An `except:` may swallow what is raised here and go round its loop again. Tracing the answer's frames
-        # raises once more on the very next line, which is the one inside that `except:`.
+        # An `except:` may swallow what is raised here and go round its loop again. Tracing the answer's
+        # frames raises once more on the very next line, which is the one inside that `except:`.
         sys.settrace(lambda frame, event, argument: None)
         while frame is not None:
             if frame.f_code.co_filename == self.file:

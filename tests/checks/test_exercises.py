@@ -1,4 +1,4 @@
-"""Every exercise of every lesson: the stub fails politely, each mistake gets its own finding, each variant passes."""
+"""Every exercise: the stub fails politely, each mistake gets its own finding, each variant passes."""
 
 import importlib.util
 
@@ -28,14 +28,14 @@ def test_stub(exercise):
     assert "not answered yet" in result.text() and "Error" not in result.text()
 
 
-@pytest.mark.parametrize("seed", [checks.SEED, 11, 12])
+@pytest.mark.parametrize("seed", [checks.SEED, 11])
 @pytest.mark.parametrize(("exercise", "mistake"), MISTAKES, ids=lambda x: getattr(x, "id", None) or x.name)
 def test_mistake(exercise, mistake, seed):
     result = verdict(exercise, mistake.answer, seed)
     failed = [part for part in result.parts if part.points == 0]
     assert failed, "passes every part"
     assert {part.finding.mistake for part in failed} == {mistake.name}
-    assert mistake.look in result.text()
+    assert mistake.look in " ".join(result.text().split())
     assert all(len(part.example) <= 15 for part in failed)
 
 
