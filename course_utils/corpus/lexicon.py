@@ -1,0 +1,407 @@
+"""The words of the English-French grammar: plain tables, one line a word.
+
+Every word has exactly one translation, in both directions. Nouns whose singular and plural are written alike
+(souris, sheep) are left out, and so are verbs whose past looks like their present (put, read), so that each
+side of a sentence says all that the other side needs.
+
+English does not mark the gender of most trades. Here each trade has one gender, shared out evenly: "the
+judge" is always "la juge", "the nurse" is always "l'infirmier".
+
+A star marks an aspirated h: "le hibou", not "l'hibou".
+
+Kinds of noun, one letter each, say which verbs, adjectives and prepositions a noun goes with:
+
+    p person       o thing              f piece of food   l place to be in            e door or window
+    k relative     b container          s solid food      g place to go to            t tree
+    a animal       c thing to wash      d drink           u thing to be on or under   w written work
+                   h thing to carry
+"""
+
+from typing import NamedTuple
+
+ASPIRATED = {"huit", "onze"}  # and the starred nouns: no elision before these
+
+
+class Noun(NamedTuple):
+    """A noun's singular and plural in both languages. `kinds` are the letters explained above."""
+
+    english: tuple[str, str]
+    french: tuple[str, str]
+    feminine: bool
+    kinds: str
+
+    @property
+    def mass(self) -> bool:
+        """Whether it is measured, not counted: some bread, du pain."""
+        return self.kinds in ("s", "d")
+
+
+class Adjective(NamedTuple):
+    """An adjective; `french` is masculine, feminine, masculine plural, feminine plural."""
+
+    english: str
+    french: tuple[str, str, str, str]
+    before_vowel: str
+    kinds: str
+
+    def agreeing(self, feminine: bool, plural: bool, next_word: str = "") -> str:
+        """The French form; bel, vieil, nouvel for a masculine singular right before a vowel."""
+        if next_word and not feminine and not plural and begins_with_vowel(next_word):
+            return self.before_vowel
+        return self.french[2 * plural + feminine]
+
+
+class Verb(NamedTuple):
+    """A verb's forms. `english` is base, -s form, past; `french` is je, il, ils in the present."""
+
+    english: tuple[str, str, str]
+    particle: str
+    infinitive: str
+    french: tuple[str, str, str]
+    participle: str
+    moves: bool  # whether its past takes être
+    subjects: str
+    objects: str = ""
+    detail: str = ""
+
+
+class Determiner(NamedTuple):
+    """A determiner; "-" stands for a form that does not exist."""
+
+    english: tuple[str, str]
+    french: tuple[str, str, str, str]
+
+
+class Preposition(NamedTuple):
+    """A preposition, the kinds of noun before it and the kinds after it."""
+
+    english: str
+    french: str
+    placed: str
+    objects: str
+
+
+def begins_with_vowel(french: str) -> bool:
+    """Whether le, de, que ... are elided before this word: a vowel or a mute h, but no aspirated h."""
+    return french[0] in "aeiouhâàéèêîôœ" and french not in ASPIRATED
+
+
+def _rows(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
+
+
+def _english_plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+
+
+def _noun(english: str, french: str, gender: str, kinds: str) -> Noun:
+    one, *many = english.split()
+    un, *des = french.replace("*", "").split()
+    forms = (un, des[0] if des else un + "s")
+    if french.startswith("*"):
+        ASPIRATED.update(forms)
+    return Noun((one, many[0] if many else _english_plural(one)), forms, gender == "f", kinds)
+
+
+def _adjective(english: str, french: str, kinds: str) -> Adjective:
+    masculine, *rest = french.split()
+    if not rest:
+        feminine = masculine if masculine.endswith("e") else masculine + "e"
+        rest = [feminine, masculine + "s", feminine + "s"]
+    before_vowel = rest[3] if len(rest) == 4 else masculine
+    return Adjective(english, (masculine, *rest[:3]), before_vowel, kinds)
+
+
+def _verb(english: str, french: str, *kinds: str) -> Verb:
+    base, third, past, *particle = english.split()
+    infinitive, *forms = french.split()
+    if not forms:  # the regular -er verbs
+        stem = infinitive.removesuffix("er")
+        forms = [stem + "e", stem + "e", stem + "ent", stem + "é"]
+    je, il, ils, participle, *moves = forms
+    return Verb(
+        (base, third, past), "".join(particle), infinitive, (je, il, ils), participle, bool(moves), *kinds
+    )
+
+
+NOUNS = [
+    _noun(*row)
+    for row in _rows("""
+man men      | homme                | m | p
+woman women  | femme                | f | p
+boy          | garçon               | m | p
+girl         | fille                | f | p
+child children | enfant             | m | p
+king         | roi                  | m | p
+queen        | reine                | f | p
+friend       | amie                 | f | p
+neighbour    | voisin               | m | p
+doctor       | médecin              | m | p
+judge        | juge                 | f | p
+nurse        | infirmier            | m | p
+artist       | artiste              | f | p
+baker        | boulanger            | m | p
+student      | étudiante            | f | p
+actor        | acteur               | m | p
+father       | père                 | m | k
+mother       | mère                 | f | k
+brother      | frère                | m | k
+sister       | sœur                 | f | k
+uncle        | oncle                | m | k
+aunt         | tante                | f | k
+dog          | chien                | m | a
+cat          | chat                 | m | a
+horse        | cheval chevaux       | m | a
+bird         | oiseau oiseaux       | m | a
+cow          | vache                | f | a
+goat         | chèvre               | f | a
+wolf wolves  | loup                 | m | a
+owl          | *hibou hiboux        | m | a
+hedgehog     | *hérisson            | m | a
+donkey       | âne                  | m | a
+turtle       | tortue               | f | a
+hat          | chapeau chapeaux     | m | oc
+coat         | manteau manteaux     | m | oc
+dress        | robe                 | f | oc
+lamp         | lampe                | f | oh
+clock        | horloge              | f | oh
+knife knives | couteau couteaux     | m | oc
+plate        | assiette             | f | oc
+violin       | violon               | m | oh
+harp         | *harpe               | f | oh
+axe          | *hache               | f | oh
+ladder       | échelle              | f | oh
+umbrella     | parapluie            | m | oh
+flower       | fleur                | f | o
+key          | clé                  | f | o
+box          | boîte                | f | obh
+bag          | sac                  | m | obh
+book         | livre                | m | owh
+letter       | lettre               | f | ow
+poem         | poème                | m | w
+story        | histoire             | f | w
+apple        | pomme                | f | f
+pear         | poire                | f | f
+orange       | orange               | f | f
+egg          | œuf                  | m | f
+cake         | gâteau gâteaux       | m | f
+bean         | *haricot             | m | f
+bread        | pain                 | m | s
+cheese       | fromage              | m | s
+soup         | soupe                | f | s
+water        | eau                  | f | d
+milk         | lait                 | m | d
+tea          | thé                  | m | d
+house        | maison               | f | l
+garden       | jardin               | m | l
+castle       | château châteaux     | m | lg
+church       | église               | f | lg
+school       | école                | f | lg
+museum       | musée                | m | lg
+hotel        | hôtel                | m | lg
+hospital     | hôpital hôpitaux     | m | lg
+village      | village              | m | lg
+farm         | ferme                | f | lg
+kitchen      | cuisine              | f | l
+forest       | forêt                | f | l
+hamlet       | *hameau hameaux      | m | l
+table        | table                | f | u
+bed          | lit                  | m | u
+chair        | chaise               | f | u
+tree         | arbre                | m | t
+door         | porte                | f | e
+window       | fenêtre              | f | e
+""")
+]
+
+# Adjectives: English | French masculine and, where not regular, feminine, plurals, form before a vowel |
+# kinds of noun. These stand before the noun in both languages.
+BEFORE = [
+    _adjective(*row)
+    for row in _rows("""
+small     | petit                                      | pkaowflguet
+big       | grand                                      | aolguet
+beautiful | beau belle beaux belles bel                | aowlguet
+old       | vieux vieille vieux vieilles vieil         | pkaowlguet
+new       | nouveau nouvelle nouveaux nouvelles nouvel | polgue
+good      | bon bonne bons bonnes                      | pwfsd
+young     | jeune                                      | pka
+pretty    | joli                                       | aolgut
+huge      | énorme                                     | aoflguet
+""")
+]
+
+# These follow the noun in French and stand closest to it in English: "the small blue house".
+NEAREST = [
+    _adjective(*row)
+    for row in _rows("""
+blue      | bleu                                       | olue
+red       | rouge                                      | oflue
+green     | vert                                       | ofuet
+black     | noir                                       | aoue
+white     | blanc blanche blancs blanches              | aolue
+grey      | gris grise gris grises                     | aolue
+yellow    | jaune                                      | ofue
+french    | français française français françaises      | pkowsd
+italian   | italien italienne italiens italiennes      | pkowsd
+""")
+]
+
+# These follow the noun in French too.
+AFTER = [
+    _adjective(*row)
+    for row in _rows("""
+heavy     | lourd                                      | hu
+strange   | étrange                                    | paowlgut
+expensive | cher chère chers chères                    | ofsd
+empty     | vide                                       | blu
+cold      | froid                                      | sdl
+dangerous | dangereux dangereuse dangereux dangereuses | al
+sad       | triste                                     | w
+famous    | célèbre                                    | pwlg
+tired     | fatigué                                    | pka
+happy     | heureux heureuse heureux heureuses         | pka
+shy       | timide                                     | pka
+proud     | fier fière fiers fières                    | pka
+sick      | malade                                     | pka
+kind      | gentil gentille gentils gentilles          | pk
+rich      | riche                                      | pk
+honest    | honnête                                    | pk
+""")
+]
+
+NEVER_PREDICATE = {"new"}  # "la maison est nouvelle" would be odd French
+
+# Verbs: English base form, -s form, past, [particle] | French infinitive and, where not regular, je, il, ils,
+# participle, [être where the past takes it] | kinds of subject. A past "-" is not used.
+INTRANSITIVE = [
+    _verb(*row)
+    for row in _rows("""
+sleep sleeps slept         | dormir dors dort dorment dormi            | pka
+sing sings sang            | chanter                                   | pk
+dance dances danced        | danser                                    | pk
+work works worked          | travailler                                | pk
+run runs ran               | courir cours court courent couru          | pka
+arrive arrives arrived     | arriver arrive arrive arrivent arrivé être | pka
+fall falls fell            | tomber tombe tombe tombent tombé être     | pkaof
+""")
+]
+
+# The same, with kinds of object | how the object may be: "de" any, with "pas de" under negation; "un" any,
+# but definite under negation; "le" always definite.
+TRANSITIVE = [
+    _verb(*row)
+    for row in _rows("""
+see sees saw               | voir vois voit voient vu                  | pka | pkaowfsdlgute | de
+hear hears heard           | entendre entends entend entendent entendu | pka | pka           | un
+look looks looked for      | chercher                                  | pka | pkao          | un
+look looks looked at       | regarder                                  | pka | pkaoue        | un
+wait waits waited for      | attendre attends attend attendent attendu | pka | pka           | un
+listen listens listened to | écouter                                   | pka | pk            | un
+love loves loved           | aimer                                     | pka | pka           | le
+help helps helped          | aider                                     | pk  | pk            | un
+invite invites invited     | inviter                                   | pk  | pk            | un
+find finds found           | trouver                                   | pk  | aofg          | de
+buy buys bought            | acheter achète achète achètent acheté     | pk  | aofsdu        | de
+wash washes washed         | laver                                     | pk  | ace           | un
+lift lifts lifted          | soulever soulève soulève soulèvent soulevé | pk | hu            | un
+draw draws drew            | dessiner                                  | pk  | paolgute      | de
+write writes wrote         | écrire écris écrit écrivent écrit         | pk  | w             | de
+open opens opened          | ouvrir ouvre ouvre ouvrent ouvert         | pk  | be            | un
+eat eats ate               | manger                                    | pka | fs            | de
+drink drinks drank         | boire bois boit boivent bu                | pk  | d             | de
+""")
+]
+
+# Verbs whose object is given to somebody.
+GIVING = [
+    _verb(*row)
+    for row in _rows("""
+give gives gave            | donner                                    | pk  | aofsd         | de
+show shows showed          | montrer                                   | pk  | aow           | un
+bring brings brought       | apporter                                  | pk  | ofsd          | de
+""")
+]
+
+# Verbs whose object hangs on a preposition, given in the last column.
+DIRECTED = [
+    _verb(*row)
+    for row in _rows("""
+go goes went               | aller vais va vont allé être              | pk  | g             | to à
+come comes came            | venir viens vient viennent venu être      | pk  | g             | from de
+speak speaks spoke         | parler                                    | pk  | pka           | to à
+""")
+]
+
+# Verbs with a "that" clause, in the present only.
+SAYING = [
+    _verb(*row)
+    for row in _rows("""
+say says -                 | dire dis dit disent dit                   | pk
+think thinks -             | penser                                    | pk
+know knows -               | savoir sais sait savent su                | pk
+""")
+]
+
+# Verbs that come before others: "be tired", "be going to sleep", "must sleep", "want to sleep".
+BE, GOING, MUST, WANT = (
+    _verb(*row)
+    for row in _rows("""
+be is was                  | être - est sont été                       | pkaofsdlguetw
+be is -                    | aller vais va vont allé                   | pka
+must must -                | devoir dois doit doivent dû               | pka
+want wants -               | vouloir veux veut veulent voulu           | pka
+""")
+)
+
+# Determiners: English singular and plural | French masculine, feminine, their plurals. In this notation, here
+# and below, words after a tilde exist on one side only, or attach loosely to the other side's words.
+DETERMINERS = {
+    row[0].strip("- ").split()[0]: Determiner(tuple(row[0].split()), tuple(row[1:]))
+    for row in _rows("""
+the the     | le      | la      | les         | les
+a some      | un      | une     | des         | des
+this these  | ce      | cette   | ces         | ces
+every -     | chaque  | chaque  | -           | -
+- many      | -       | -       | beaucoup ~de | beaucoup ~de
+my my       | mon     | ma      | mes         | mes
+our our     | notre   | notre   | nos         | nos
+your your   | votre   | votre   | vos         | vos
+his his     | son     | sa      | ses         | ses
+her her     | son     | sa      | ses         | ses
+its its     | son     | sa      | ses         | ses
+their their | leur    | leur    | leurs       | leurs
+""")
+}
+
+NUMERALS = [
+    tuple(row[0].split())
+    for row in _rows("""
+two deux
+three trois
+four quatre
+five cinq
+six six
+eight huit
+ten dix
+eleven onze
+twelve douze
+""")
+]
+
+# Prepositions of place: English | French | kinds of noun placed | kinds of the noun that follows.
+PLACING = [
+    Preposition(*row)
+    for row in _rows("""
+in             | dans     | pkaofueg   | l
+on             | sur      | aof        | u
+under          | sous     | aof        | ut
+behind         | derrière | pkaofutlg  | lute
+~in front ~of  | devant   | pkaofutlg  | lute
+near           | près ~de | pkaofutlge | lutepk
+""")
+]
+
+WITH = Preposition("with", "avec", "pk", "pk")
