@@ -117,7 +117,7 @@ def _space(left: str, right: str, language: str, open_quotes: set[str]) -> str:
         or "/" in (left, right)
         or (left in ("'", '"') and left in open_quotes)
         or (right in ("'", '"') and right in open_quotes)
-        or _is_suffix(right, language)
+        or (left[-1].isalnum() and _is_suffix(right, language))
         or _is_possessive(left, right, language, open_quotes)
         or (language == "fr" and len(left) > 1 and left.endswith("'"))
         or (language != "fr" and left == "«")
