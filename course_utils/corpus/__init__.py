@@ -1,14 +1,10 @@
 """Sentence pairs to learn from: made by a grammar with gold alignments, or real text."""
 
-import contextlib
-
+from . import grammar
 from .batches import Batch, Batches, make_batch
 from .pairs import Corpus, Pair, split
 from .real import emoji_names, from_file, multi30k, tatoeba
 from .text import BOS, EOS, PAD, UNK, Vocabulary, detokenise, tokenise
-
-with contextlib.suppress(ImportError):
-    from . import grammar as grammar
 
 __all__ = [
     "BOS",
@@ -23,6 +19,7 @@ __all__ = [
     "detokenise",
     "emoji_names",
     "from_file",
+    "grammar",
     "make_batch",
     "multi30k",
     "split",

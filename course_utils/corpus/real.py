@@ -10,6 +10,7 @@ from pathlib import Path
 
 import emoji
 
+from . import grammar
 from .fetch import DownloadError, cache_folder, fetch
 from .pairs import Corpus, Pair, split
 from .text import shortened, tokenise
@@ -183,8 +184,6 @@ def _or_grammar(
     except DownloadError as error:
         print(f"{title} is not on this machine and {error}. Using the embedded grammar corpus instead.")
         bound = {} if max_length is None else {"max_length": max_length}
-        from . import grammar
-
         return grammar.corpus(train=_FALLBACK_PAIRS, valid=valid, test=test, seed=seed, **bound)
 
 
