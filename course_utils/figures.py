@@ -463,7 +463,7 @@ class _Matrix:
             for (t, s), weight in np.ndenumerate(self.weights):
                 if weight >= 0.05:
                     ink = readable_on(shade(weight))
-                    axes.text(s, t, f"{weight:.2f}", ha="center", va="center", fontsize=cell * 18, color=ink)
+                    axes.text(s, t, f"{weight:.2f}", ha="center", va="center", fontsize=cell * 20, color=ink)
         for links, dashes in ((self.gold, "-"), (self.possible, (0, (3, 2)))):
             filled = self.weights is None and links is self.gold
             look = {"fill": filled, "facecolor": shade(0.6), "edgecolor": GOLD, "linestyle": dashes}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Translate = Callable[[list[str]], "Translation"]
 Links = frozenset[tuple[int, int]]
 
+OWN = -1  # in the list of examples: the reader's own sentence
 _LATER = "#595959"  # words that are not written yet: grey, 7:1 on white
 _PANE = (
     "background:#fff;color:#000;padding:12px 14px;border:1px solid #767676;border-radius:6px;line-height:1.4"
@@ -116,9 +117,11 @@ def unknown_words(view: View, known: Iterable[str]) -> str:
     known = sorted(set(known) - view.unknown)
     near = [word for unknown in sorted(view.unknown) for word in get_close_matches(unknown, known, n=2)]
     words = list(dict.fromkeys([*near, *known[:: max(1, len(known) // 8)]]))[:8]
-    return (
-        f"Not in the vocabulary: {', '.join(sorted(view.unknown))}. Known words include: {', '.join(words)}."
-    )
+    return f"Not in the vocabulary: {_quoted(sorted(view.unknown))}. Known words include {_quoted(words)}."
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f"“{word}”" for word in words)
 
 
 def render(view: View, *, source_language: str, target_language: str) -> str:
@@ -154,8 +157,9 @@ def _source_word(view: View, s: int, weight: float) -> str:
     dashes = {"gold": "solid", "possible": "dashed", "": "none"}[kind]
     cues = [_percent(weight), kind, "unknown" if view.source[s] in view.unknown else ""]
     style = (
-        f"background:{colour};color:{figures.readable_on(colour)};border:1px solid #767676;border-radius:4px;"
-        f"padding:4px 8px;min-width:2.5em;text-align:center;outline:3px {dashes} {figures.GOLD};outline-offset:1px"
+        f"background:{colour};color:{figures.readable_on(colour)};padding:4px 8px;min-width:2.5em;"
+        "text-align:center;border:1px solid #767676;border-radius:4px;"
+        f"outline:3px {dashes} {figures.GOLD};outline-offset:1px"
     )
     cue = f'<span style="font-size:85%">{" · ".join(filter(None, cues))}</span>'
     return f'<li style="{style}"><b>{escape(view.source[s])}</b><br>{cue}</li>'
@@ -217,25 +221,29 @@ class Explorer:
         self.languages = {"source_language": source_language, "target_language": target_language}
         self.known = {word for pair in self.examples for word in pair.source}
 
-        wide, label = widgets.Layout(width="100%"), {"description_width": "9em"}
+        wide, label = widgets.Layout(width="98%"), {"description_width": "7em"}
         titles = [detokenise(pair.source, source_language) for pair in self.examples]
         self.choice = widgets.Dropdown(
-            options=[*zip(titles, range(len(titles)), strict=True), ("(your own sentence)", None)],
+            options=[*zip(titles, range(len(titles)), strict=True), ("(your own sentence)", OWN)],
             value=0,
             description="Choose:",
             style=label,
             layout=wide,
         )
         self.text = widgets.Text(
-            description="Or type, then Enter:",
-            placeholder=titles[0],
+            description="Or type:",
+            placeholder="a sentence of your own, then Enter",
             continuous_update=False,
             style=label,
             layout=wide,
         )
-        # Two options at least, always: the browser's slider has no meaning for one.
-        self.slider = widgets.SelectionSlider(
-            options=["", " "], description="Target word:", style=label, layout=widgets.Layout(width="70%")
+        self.slider = widgets.IntSlider(
+            min=1,
+            max=2,
+            description="Target word:",
+            readout=False,
+            style=label,
+            layout=widgets.Layout(width="60%"),
         )
         self.previous = widgets.Button(description="Previous", tooltip="the target word before")
         self.next = widgets.Button(description="Next", tooltip="the next target word")
@@ -246,20 +254,20 @@ class Explorer:
         self._show_sentence(self.examples[0].source, self.examples[0])
         self.choice.observe(self._guarded(lambda change: self.choose(change["new"])), "value")
         self.text.observe(self._guarded(lambda change: self.type(change["new"])), "value")
-        self.slider.observe(self._guarded(lambda change: self.step(change["new"])), "index")
+        self.slider.observe(self._guarded(lambda change: self.step(change["new"] - 1)), "value")
         self.previous.on_click(self._guarded(lambda _: self.step(self.view.position - 1)))
         self.next.on_click(self._guarded(lambda _: self.step(self.view.position + 1)))
 
-    def choose(self, index: int | None) -> None:
-        """Show an example; None stands for the sentence that the reader types."""
-        if index is not None:
+    def choose(self, index: int) -> None:
+        """Show an example, or leave the stage to the sentence that the reader types (OWN)."""
+        if index != OWN:
             self.text.value = ""
             self._show_sentence(self.examples[index].source, self.examples[index])
 
     def type(self, text: str) -> None:
         """Show a sentence that was typed; an empty field changes nothing."""
         if text.strip():
-            self.choice.value = None
+            self.choice.value = OWN
             self._show_sentence(tokenise(text, self.languages["source_language"]))
 
     def step(self, position: int) -> None:
@@ -269,30 +277,34 @@ class Explorer:
     def update(self, view: View) -> None:
         """Bring every control in line with the view."""
         count = len(view.target)
-        labels = [f"{t} of {count}: {word}" for t, word in enumerate(view.target, 1)]
         self.view = view
-        if count > 1 and tuple(labels) != tuple(self.slider.options):
-            self.slider.options = labels
+        self.slider.value = view.position + 1  # before max, which would move it
+        self.slider.max = max(count, 2)  # the browser's slider has no meaning for one word
         self.slider.disabled = count < 2
-        self.slider.index = view.position
         self.previous.disabled, self.next.disabled = view.position == 0, view.position == count - 1
         self.pane.value = render(view, **self.languages)
 
     def show(self) -> None:
-        """Display the controls and, for readers where no widget runs, the first example as a picture."""
-        if get_ipython() is None:
-            return
-        figure, alt = self.picture()
-        note = "<p>Run this notebook to step through the translation word by word and to type sentences.</p>"
-        widget = {"model_id": self.box.model_id, "version_major": 2, "version_minor": 0}
-        bundle = {"text/html": figures.image(figure, alt) + note, "text/plain": alt}
-        display({"application/vnd.jupyter.widget-view+json": widget, **bundle}, raw=True)
+        """Display the explorer; outside IPython nothing happens."""
+        if get_ipython() is not None:
+            display(self.bundle(), raw=True)
 
-    def picture(self):
+    def bundle(self) -> dict:
+        """The controls and, in the same output, the whole sentence as a picture where no widget runs."""
         view = self.view
         links = {"gold": view.gold, "possible": view.possible}
         title = "Attention over a whole sentence"
-        return figures.attention_matrix.build(view.weights, view.source, view.target, **links, title=title)
+        drawn = figures.attention_matrix.build(view.weights, view.source, view.target, **links, title=title)
+        note = "<p>Run this notebook to step through the translation word by word and to type sentences.</p>"
+        return {
+            "application/vnd.jupyter.widget-view+json": {
+                "model_id": self.box.model_id,
+                "version_major": 2,
+                "version_minor": 0,
+            },
+            "text/html": figures.image(*drawn) + note,
+            "text/plain": drawn[1],
+        }
 
     def _show_sentence(self, sentence: Sequence[str], pair: Pair | None = None) -> None:
         self.message.value = _message("Translating …", "status")

@@ -1,0 +1,217 @@
+"""The attention explorer in a real browser: JupyterLab on this machine, driven by keyboard only."""
+
+import json
+import os
+import runpy
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from course_utils.widgets.attention_explorer import Explorer
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome found"),
+]
+TOY = ROOT / "tests" / "widgets" / "toy.py"  # a translator whose attention is known
+SHOW = """\
+from course_utils.widgets import attention_explorer
+attention_explorer(translate, [PAIR], source_language="en", target_language="fr")
+"""
+
+
+def notebook(*sources: str, outputs: list | None = None) -> str:
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"cell-{i}",
+            "metadata": {},
+            "execution_count": None,
+            "outputs": [],
+            "source": s,
+        }
+        for i, s in enumerate(sources)
+    ]
+    cells[-1]["outputs"] = outputs or []
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return json.dumps(
+        {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    )
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A JupyterLab server with its own folders: the folder of notebooks, and the address of one."""
+    folder = tmp_path_factory.mktemp("lab")
+    notebooks = folder / "notebooks"
+    notebooks.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(16)
+    own = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")}
+    settings = {"IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser",
+        "--ip=127.0.0.1", f"--port={port}", "--port-retries=0",
+        f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={notebooks}", "--allow-root",
+    ]  # fmt: skip
+    quiet = folder / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    quiet.mkdir(parents=True)  # no question about news, no look for updates
+    (quiet / "notification.jupyterlab-settings").write_text(
+        '{"fetchNews": "false", "checkForUpdates": false}'
+    )
+    log = folder / "log.txt"
+    with log.open("w") as out:
+        server = subprocess.Popen(command, env={**os.environ, **own, **settings}, stdout=out, stderr=out)
+    try:
+        _wait_until_up(server, f"http://127.0.0.1:{port}/api/status?token={token}", log)
+        yield notebooks, lambda name: f"http://127.0.0.1:{port}/lab/tree/{name}?token={token}&reset"
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def _wait_until_up(server, address: str, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
+            time.sleep(0.3)
+
+
+@pytest.fixture
+def page():
+    """A browser page that records its requests and what its console says in `page.seen`."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.seen = {"requests": [], "console": []}
+        page.on("request", lambda request: page.seen["requests"].append(request.url))
+        page.on("console", lambda message: page.seen["console"].append(message.text))
+        page.set_default_timeout(40_000)
+        yield page
+        browser.close()
+
+
+def open_notebook(page, address: str) -> None:
+    page.goto(address)
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.get_by_text("| Idle").wait_for()
+
+
+def run_all_cells(page) -> None:
+    page.locator(".jp-Cell").first.click()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+
+
+def lit(page) -> str:
+    """The source word that the pane shows as lit most, read from its colour alone."""
+    words = page.get_by_role("list", name="source words with their weights").get_by_role("listitem")
+    luminance = (
+        "e => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0)"
+    )
+    darkest = min(words.all(), key=lambda word: word.evaluate(luminance))
+    return darkest.locator("b").inner_text()
+
+
+def expect_word(page, number: int, count: int, word: str) -> None:
+    """Wait until the pane tells of this target word, and check that the marked word is the same."""
+    page.get_by_role("status").filter(has_text=f"Word {number} of {count}, “{word}”").wait_for()
+    assert page.locator("[aria-current=true]").inner_text().split()[-1] == word
+
+
+def focused(page) -> str:
+    """What has the keyboard: the role or kind of the control, and its text."""
+    kind_and_text = "e => `${e.getAttribute('role') || e.localName} ${e.innerText}`.trim()"
+    return page.locator(":focus").evaluate(kind_and_text)
+
+
+def test_the_explorer_is_used_by_keyboard(lab, page, tmp_path):
+    notebooks, address = lab
+    (notebooks / "explorer.ipynb").write_text(
+        notebook(TOY.read_text(encoding="utf-8"), SHOW), encoding="utf-8"
+    )
+    open_notebook(page, address("explorer.ipynb"))
+    run_all_cells(page)
+
+    expect_word(page, 1, 4, "la")
+    assert lit(page) == "the"
+    page.get_by_role("slider").focus()
+    page.keyboard.press("ArrowRight")
+    expect_word(page, 2, 4, "maison")
+    assert lit(page) == "house"
+    page.screenshot(path=tmp_path / "stepped.png")
+
+    page.keyboard.press("Tab")
+    assert focused(page) == "button Previous"
+    page.keyboard.press("Tab")
+    assert focused(page) == "button Next"
+    page.keyboard.press("Enter")
+    expect_word(page, 3, 4, "bleue")
+    assert lit(page) == "blue"
+
+    page.get_by_label("Or type:").focus()
+    page.keyboard.type("The small green house.")
+    page.keyboard.press("Enter")
+    expect_word(page, 1, 6, "la")
+    assert page.get_by_label("Choose:").evaluate("e => e.selectedOptions[0].text") == "(your own sentence)"
+    told = page.get_by_text("Not in the vocabulary: “.”, “green”. Known words include “blue”")
+    told.wait_for()
+    page.keyboard.press("Tab")
+    assert focused(page).startswith("slider")
+    page.keyboard.press("ArrowRight")
+    expect_word(page, 2, 6, "petite")
+    assert lit(page) == "small"
+    page.screenshot(path=tmp_path / "typed.png")
+    assert page.get_by_role("img", name="Attention over a whole sentence").count() == 0, (
+        "the picture shows too"
+    )
+    nothing_left_the_machine(page)
+
+
+def test_without_a_kernel_the_picture_is_seen(lab, page, tmp_path):
+    toy = runpy.run_path(str(TOY))
+    explorer = Explorer(toy["translate"], [toy["PAIR"]], source_language="en", target_language="fr")
+    bundle = explorer.bundle()
+    del bundle["application/vnd.jupyter.widget-view+json"]  # as `course build` stores it
+    output = {"output_type": "display_data", "metadata": {}, "data": bundle}
+    notebooks, address = lab
+    (notebooks / "built.ipynb").write_text(notebook(SHOW, outputs=[output]), encoding="utf-8")
+    open_notebook(page, address("built.ipynb"))
+
+    picture = page.get_by_role("img", name="“maison” looks most at “house” (0.80)")
+    picture.wait_for()
+    assert picture.evaluate("e => e.naturalWidth") > 300
+    assert page.get_by_text("Run this notebook to step through").is_visible()
+    page.screenshot(path=tmp_path / "built.png")
+    nothing_left_the_machine(page)
+
+
+def nothing_left_the_machine(page) -> None:
+    hosts = {
+        urlsplit(url).hostname for url in page.seen["requests"] if not url.startswith(("data:", "blob:"))
+    }
+    assert hosts == {"127.0.0.1"}
+    complaints = [
+        text for text in page.seen["console"] if "model not found" in text.lower() or "widget" in text.lower()
+    ]
+    assert not complaints

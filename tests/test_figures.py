@@ -1,0 +1,321 @@
+"""The pictures: what their alt texts say is what the numbers are, and what they draw can be read."""
+
+import io
+import re
+import subprocess
+import sys
+from html import unescape
+from itertools import pairwise
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.patches import Rectangle
+from PIL import Image
+
+from course_utils import figures
+
+SOURCE, TARGET = ["la", "maison", "bleue"], ["the", "blue", "house"]
+WEIGHTS = np.array(
+    [[0.9, 0.05, 0.03, 0.02], [0.1, 0.15, 0.7, 0.05], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]
+)
+GOLD = {(0, 0), (2, 1), (1, 2)}
+QUALITY = {
+    "fixed vector": [(7.5, 90, 87, 93), (25, 25, 22, 29), (45, 13, 10, 16)],
+    "with attention": [(7.5, 99, 98, 99.5), (25, 96, 94, 97), (45, 88, 84, 91)],
+}
+LONG = ["mot"] * 75
+EVERY_FIGURE = {
+    "lines": lambda: figures.lines.build(
+        {"a": ([1, 2, 3], [1, 10, 100]), "b": ([1, 3], [5, 5])},
+        xlabel="step",
+        ylabel="loss (nats)",
+        yscale="log",
+    ),
+    "curve": lambda: figures.curve.build([1, 2], {"a": [3, 4]}, xlabel="lag (tokens)", ylabel="norm"),
+    "quality": lambda: figures.quality_by_length.build(QUALITY, title="BLEU by length"),
+    "matrix": lambda: figures.attention_matrix.build(WEIGHTS, SOURCE, TARGET, gold=GOLD, possible={(0, 1)}),
+    "gold alone": lambda: figures.attention_matrix.build(None, SOURCE, TARGET, gold=GOLD),
+    "long": lambda: figures.attention_matrix.build(np.eye(75), LONG, LONG, gold={(i, i) for i in range(75)}),
+    "side by side": lambda: figures.attention_matrices.build(
+        [
+            {"weights": WEIGHTS, "source": SOURCE, "target": TARGET, "title": "the model"},
+            {"weights": None, "source": SOURCE, "target": TARGET, "gold": GOLD, "title": "gold"},
+        ],
+        title="Beside the gold alignment",
+    ),
+    "word": lambda: figures.word_weights.build([0.6, 0.3, 0.1], SOURCE, "house", entropy=1.295),
+    "bottleneck": lambda: figures.bottleneck_diagram.build(
+        SOURCE, LONG, width=256, results=("BLEU 90", "BLEU 13")
+    ),
+    "step": lambda: figures.attention_diagram.build([0.1, 0.7, 0.2], SOURCE, "house", previous="blue"),
+}
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.findobj(matplotlib.text.Text) if text.get_visible()]
+
+
+@pytest.fixture(params=EVERY_FIGURE)
+def built(request):
+    return EVERY_FIGURE[request.param]()
+
+
+def test_every_figure_is_small_white_and_legible(built):
+    figure, _ = built
+    data = figures.png(figure)
+    assert len(data) < 60_000
+    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    assert picture.getpixel((0, 0)) == (255, 255, 255)  # white to the edge, for dark pages
+    assert 300 < picture.width < 1600
+    sizes = [text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text().strip()]
+    assert min(sizes) >= 7
+
+
+def test_every_alt_text_is_whole_sentences_without_rounding_noise(built):
+    _, alt = built
+    assert alt.endswith(".") and len(alt) > 40
+    assert not re.search(r"\d\.\d{5,}|nan|None|array|np\.", alt)
+
+
+def test_the_same_numbers_give_the_same_bytes_whatever_matplotlib_is_set_to():
+    figure, alt = EVERY_FIGURE["matrix"]()
+    with matplotlib.rc_context(
+        {"font.size": 30, "axes.grid": True, "figure.facecolor": "black", "savefig.dpi": 20}
+    ):
+        again, same_alt = EVERY_FIGURE["matrix"]()
+        assert figures.png(again) == figures.png(figure)
+    assert alt == same_alt
+
+
+# ---- showing
+
+
+def test_outside_ipython_nothing_is_shown(capsys):
+    figures.attention_matrix(WEIGHTS, SOURCE, TARGET)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_in_ipython_a_figure_is_shown_once_with_its_alt_text():
+    code = (
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "from IPython.utils.capture import capture_output\n"
+        "shell = InteractiveShell.instance()\n"
+        "with capture_output() as seen:\n"
+        "    shell.run_cell('from course_utils import figures; "
+        'figures.curve([1, 2], {"<b>": [3, 4]}, xlabel="x", ylabel="y")\')\n'
+        "print(repr([output.data for output in seen.outputs]), repr(seen.stdout))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (outputs, printed) = eval(f"({run.stdout.strip().replace('] ', '], ')})")
+    assert printed == "" and len(outputs) == 1
+    html, plain = outputs[0]["text/html"], outputs[0]["text/plain"]
+    alt = re.fullmatch(
+        r'<img alt="([^"<>]*)" style="max-width:100%" src="data:image/png;base64,[\w+/=]+">', html
+    )[1]
+    assert unescape(alt) == plain == figures.curve.build([1, 2], {"<b>": [3, 4]}, xlabel="x", ylabel="y")[1]
+
+
+def test_importing_figures_leaves_pyplot_alone():
+    loaded = "{'matplotlib.pyplot', 'torch'} & {*sys.modules}"
+    code = f"import sys, course_utils.figures; sys.exit(len({loaded}))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_picture_without_words_is_refused():
+    figure, _ = EVERY_FIGURE["curve"]()
+    with pytest.raises(ValueError, match="say in words"):
+        figures.show(figure, " ")
+
+
+# ---- curves
+
+
+def test_quality_by_length_says_who_is_above_whom():
+    figure, alt = figures.quality_by_length.build(QUALITY)
+    assert (
+        "with attention lies above fixed vector at 3 of 3 shared points; the widest gap is 75, at 45." in alt
+    )
+    assert "fixed vector: 90 at 7.5, 25 at 25, 13 at 45." in alt
+    assert "The widest 95% interval of with attention: 84 to 91, at 45." in alt
+    assert {"with attention", "fixed vector"} <= set(texts(figure))  # named beside their curves
+    looks = {(line.get_marker(), str(line.get_linestyle()), line.get_color()) for line in main_lines(figure)}
+    assert len({marker for marker, _, _ in looks}) == len({dashes for _, dashes, _ in looks}) == 2
+
+
+def main_lines(figure):
+    return [line for line in figure.axes[0].lines if line.get_linestyle() != "None"]
+
+
+def test_quality_by_length_takes_the_bins_of_metrics():
+    from course_utils.metrics import LengthBin
+
+    bins = [LengthBin(5, 10, 30, 99, 98, 99.5), LengthBin(11, 14, 0, *[float("nan")] * 3)]
+    _, alt = figures.quality_by_length.build({"model": bins})
+    assert "model: 99 at 7.5." in alt and "nan" not in alt
+
+
+def test_an_interval_need_not_hold_its_score():
+    figure, _ = figures.quality_by_length.build({"model": [(10, 50, 51, 60), (20, 40, 35, 38)]})
+    assert figures.png(figure)
+
+
+@pytest.mark.parametrize(
+    ("points", "told"),
+    [([(10, 50, 60, 40)], "at length 10: the interval 60 to 40 is upside down"), ([], "no point")],
+)
+def test_quality_that_cannot_be_drawn_is_named(points, told):
+    with pytest.raises(ValueError, match=f"'model'.*{told}"):
+        figures.quality_by_length.build({"model": points})
+
+
+def test_lines_of_unequal_length_are_named():
+    with pytest.raises(ValueError, match=r"'loss': x has shape \(2,\) and y \(3,\)"):
+        figures.lines.build({"loss": ([1, 2], [1, 2, 3])}, xlabel="x", ylabel="y")
+    with pytest.raises(ValueError, match="at least one series"):
+        figures.lines.build({}, xlabel="x", ylabel="y")
+
+
+def test_a_diverged_curve_is_drawn_and_described():
+    y = [3.0, 2.0, float("nan"), float("inf")] * 3
+    figure, alt = figures.lines.build({"loss": (range(12), y)}, xlabel="step", ylabel="loss")
+    assert figures.png(figure) and "lowest 2 at 1" in alt
+
+
+@given(st.lists(st.floats(-1, 2), min_size=1, max_size=7).map(sorted))
+def test_labels_beside_curves_never_overlap(heights):
+    placed = figures._spread(heights, gap=0.09)
+    assert all(b - a >= 0.09 - 1e-9 for a, b in pairwise(placed))
+    assert 0 <= min(placed) and max(placed) <= 1
+
+
+@pytest.mark.parametrize("name", ["low", "high"])
+def test_a_label_stands_beside_the_end_of_its_curve(name):
+    series = {"low": ([0, 1], [0.0, 0.0]), "high": ([0, 1], [0.0, 1.0])}
+    figure, _ = figures.lines.build(series, xlabel="x", ylabel="y", title="t")
+    axes = figure.axes[0]
+    label = next(text for text in axes.texts if text.get_text() == name)
+    end = axes.transAxes.inverted().transform(axes.transData.transform((1, series[name][1][1])))[1]
+    assert abs(label.get_position()[1] - end) < 0.05
+
+
+# ---- attention matrices
+
+
+def cells(figure):
+    return figure.axes[0].images[0].get_array()
+
+
+def outlines(figure):
+    """(source, target) and line style of every outlined cell."""
+    patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    return {(round(p.get_x() + p.get_width() / 2), round(p.get_y() + p.get_height() / 2)): p for p in patches}
+
+
+def test_the_matrix_shows_target_rows_source_columns_and_gold():
+    figure, alt = EVERY_FIGURE["matrix"]()
+    axes = figure.axes[0]
+    assert np.array_equal(cells(figure), WEIGHTS)
+    assert [label.get_text() for label in axes.get_xticklabels()] == [*SOURCE, "<eos>"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*TARGET, "<eos>"]
+    drawn = outlines(figure)
+    assert {link for link, patch in drawn.items() if patch.get_linestyle() in ("-", "solid")} == GOLD
+    assert drawn.keys() - GOLD == {(0, 1)}
+    assert "“house” looks most at “maison” (0.80)" in alt
+    assert "for 3 of 3 linked words" in alt
+    assert figure.axes[-1].get_ylabel() == "attention weight"
+
+
+def test_the_alt_text_counts_misses():
+    _, alt = figures.attention_matrix.build(WEIGHTS, SOURCE, TARGET, gold={(0, 0), (0, 1), (0, 2)})
+    assert "sure gold link for 1 of 3 linked words" in alt
+
+
+def test_the_gold_alignment_can_stand_alone():
+    figure, alt = EVERY_FIGURE["gold alone"]()
+    assert all(patch.get_fill() for patch in outlines(figure).values())
+    assert "“house” with “maison”" in alt
+    assert len(figure.axes) == 1  # no colour bar where no weight is
+
+
+def test_more_than_sixty_words_are_cut_and_said():
+    figure, alt = EVERY_FIGURE["long"]()
+    assert cells(figure).shape == (60, 60)
+    for side in ("source", "target"):
+        told = f"only the first 60 of 75 {side} words are drawn"
+        assert told in alt and any(told in text for text in texts(figure))
+
+
+def test_matrices_stay_readable_however_many_there_are():
+    panel = {"weights": np.eye(20), "source": ["mot"] * 20, "target": ["word"] * 20}
+    figure, alt = figures.attention_matrices.build([panel] * 4)
+    assert figure.get_figwidth() < 14
+    assert all(f"Panel {i}:" in alt for i in (1, 2, 3, 4))
+    shown = [axes.yaxis.get_tick_params()["labelleft"] for axes in figure.axes[:4]]
+    assert shown == [True, False, True, False]  # rows of the same words are named once
+
+
+@pytest.mark.parametrize(
+    ("weights", "gold", "told"),
+    [
+        (WEIGHTS[:, :2], (), r"shape \(4, 2\) .* do not fit 3 source words: give 2 words"),
+        (WEIGHTS[:2], (), r"do not fit 3 target words"),
+        (WEIGHTS[0], (), "two axes|neither empty"),
+        (WEIGHTS, {(3, 4)}, r"link \(source 3, target 4\) lies outside 4 source and 4 target words"),
+    ],
+)
+def test_what_does_not_fit_is_named(weights, gold, told):
+    with pytest.raises(ValueError, match=told):
+        figures.attention_matrix.build(weights, SOURCE, TARGET, gold=gold)
+
+
+def test_no_panel_is_refused():
+    with pytest.raises(ValueError, match="at least one panel"):
+        figures.attention_matrices.build([])
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_more_weight_is_never_lighter(one, other):
+    light, dark = (sum(to_rgb(figures.shade(weight))) for weight in sorted((one, other)))
+    assert light >= dark - 1e-9
+
+
+def test_colours_are_told_apart_from_white_and_their_neighbours():
+    assert len(set(figures.PALETTE)) == len(figures.PALETTE)
+    assert all(figures.contrast(colour, "#ffffff") > 1.9 for colour in figures.PALETTE)
+    assert figures.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert all(to_hex(colour).upper() == colour for colour in figures.PALETTE)
+    assert figures.contrast(figures.GOLD, "#ffffff") > 3  # an outline must be seen around an empty cell
+
+
+# ---- one word, and the diagrams
+
+
+def test_one_word_says_its_largest_weights_and_its_entropy():
+    figure, alt = EVERY_FIGURE["word"]()
+    assert "“la” 0.60, “maison” 0.30, “bleue” 0.10; together 1.00 of 1." in alt
+    assert "entropy 1.29 bits" in alt or "entropy 1.30 bits" in alt
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [0.6, 0.3, 0.1]
+
+
+def test_the_bottleneck_counts_numbers_a_word():
+    figure, alt = EVERY_FIGURE["bottleneck"]()
+    assert "3 words leave 85 numbers a word, BLEU 90; 75 words leave 3 numbers a word, BLEU 13." in alt
+    assert any("85 numbers a word" in text for text in texts(figure))
+
+
+def test_the_step_has_arrows_as_thick_as_the_weights():
+    figure, alt = EVERY_FIGURE["step"]()
+    arrows = [p for p in figure.axes[0].patches if isinstance(p, matplotlib.patches.FancyArrowPatch)]
+    thick = sorted(arrow.get_arrowstyle().tail_width for arrow in arrows)[-1]
+    assert thick == pytest.approx(0.7 + 12 * 0.7)
+    assert "the thickest comes from “maison”" in alt
+    assert any("after “blue”" in text for text in texts(figure))
+
+
+def test_a_step_over_many_words_says_what_is_missing():
+    figure, alt = figures.attention_diagram.build(np.full(20, 0.05), ["mot"] * 20, "word")
+    assert "8 more words are not drawn" in alt and any("8 more words" in text for text in texts(figure))
