@@ -81,22 +81,24 @@ def _download(address: str, part: Path, sha256: str | None, timeout: float, dead
     A broken connection is taken up again as long as each try brings more; an unsound file is thrown away,
     and tried once more from the start if it was made of several tries (the server's file may have changed).
     """
-    for _ in range(_TRIES):
-        before = _size(part)
-        failure = _transfer(address, part, timeout, deadline)
-        if failure is None:
-            failure = _flaw(part, sha256)
+    name = part.name.removesuffix(".part")
+    with tqdm(desc=name, unit="B", unit_scale=True, leave=False, disable=under_test()) as bar:
+        for _ in range(_TRIES):
+            before = _size(part)
+            failure = _transfer(address, part, timeout, deadline, bar)
             if failure is None:
-                return None
-            part.unlink()
-            if before == 0:
+                failure = _flaw(part, sha256)
+                if failure is None:
+                    return None
+                part.unlink()
+                if before == 0:
+                    break
+            elif _size(part) <= before or time.monotonic() > deadline:
                 break
-        elif _size(part) <= before or time.monotonic() > deadline:
-            break
     return failure
 
 
-def _transfer(address: str, part: Path, timeout: float, deadline: float) -> str | None:
+def _transfer(address: str, part: Path, timeout: float, deadline: float, bar: tqdm) -> str | None:
     """One connection, appended to `part`; returns why it ended early, or None when all bytes came."""
     have = _size(part)
     request = urllib.request.Request(address, headers=_HEADERS)
@@ -105,12 +107,12 @@ def _transfer(address: str, part: Path, timeout: float, deadline: float) -> str 
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
             start, total = _extent(response, have)
-            return _save(response, part, start, total, deadline)
+            return _save(response, part, start, total, deadline, bar)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416:  # the part is no beginning of the server's file
             part.unlink(missing_ok=True)
-            return _transfer(address, part, timeout, deadline) if have else "answered 416"
+            return _transfer(address, part, timeout, deadline, bar) if have else "answered 416"
         return f"answered {error.code} {error.reason}"
     except TimeoutError:
         return f"no answer within {timeout:g} s"
@@ -134,12 +136,13 @@ def _extent(response: HTTPResponse, have: int) -> tuple[int, int | None]:
     return 0, int(length) if length.isdigit() else None  # the whole file, from the start
 
 
-def _save(response: HTTPResponse, part: Path, start: int, total: int | None, deadline: float) -> str | None:
-    name = part.name.removesuffix(".part")
-    bar = tqdm(
-        total=total, initial=start, desc=name, unit="B", unit_scale=True, leave=False, disable=under_test()
-    )
-    with open(part, "ab" if start else "wb") as file, bar:
+def _save(
+    response: HTTPResponse, part: Path, start: int, total: int | None, deadline: float, bar: tqdm
+) -> str | None:
+    """Writes the answer's bytes from `start` on; returns why it ended early, or None."""
+    bar.reset(total)
+    bar.initial = bar.n = start
+    with open(part, "ab" if start else "wb") as file:
         # read1 returns what has arrived, so that a slow server can't keep the deadline from being seen.
         while chunk := response.read1(_CHUNK):
             file.write(chunk)

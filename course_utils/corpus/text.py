@@ -31,7 +31,7 @@ _MARKS = _mark_ranges()
 _WORD = rf"\w[\w{_MARKS}]*"
 _NOT_IN_WORD = rf"(?![\w{_MARKS}])"
 _NUMBER = r"\d+(?:[.,:]\d+)+"  # 3.5, 10,000 and 10:30; plain digits are words
-_SYMBOL = rf"\.\.+|\S[{_MARKS}]*"  # dots in a row are one token, other punctuation stands alone
+_SYMBOL = rf"\.\.+|--+|\S[{_MARKS}]*"  # dots or dashes in a row are one token, other marks stand alone
 
 # English: do|n't and it|'s, as in the Penn treebank.
 _CONTRACTION = rf"'(?:s|re|ve|ll|m|d){_NOT_IN_WORD}"
@@ -55,7 +55,8 @@ _TOKEN = {language: re.compile(pattern, re.IGNORECASE) for language, pattern in 
 _CLEAN = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "\u00ad": None, "\u200b": None, "\ufeff": None})
 
 _SPACE_AFTER_ONLY = frozenset([",", ".", "..", "...", "…", ")", "]", "}", "”"])
-_SPACE_BEFORE_ONLY = frozenset(["(", "[", "{", "“", "„", "¿", "¡", "$", "£", "#"])
+_SPACE_BEFORE_ONLY = frozenset(["(", "[", "{", "“", "„", "¿", "¡", "#"])
+_CURRENCIES = frozenset("$£€")  # against a number after them, as in $5
 _FRENCH_NO_BREAK = frozenset("?!;:»%")
 
 
@@ -114,6 +115,7 @@ def _space(left: str, right: str, language: str, open_quotes: set[str]) -> str:
         right in _SPACE_AFTER_ONLY
         or right in _FRENCH_NO_BREAK
         or left in _SPACE_BEFORE_ONLY
+        or (left in _CURRENCIES and right[0].isdigit())
         or "/" in (left, right)
         or (left in ("'", '"') and left in open_quotes)
         or (right in ("'", '"') and right in open_quotes)

@@ -19,7 +19,7 @@ pairs_strategy = st.lists(
         st.lists(st.sampled_from("vwxyz"), max_size=9).map(tuple),
     ),
     min_size=1,
-    max_size=60,
+    max_size=30,
 )
 
 

@@ -41,6 +41,7 @@ ENGLISH = {
     "A well-known T-shirt at ten o'clock": "a well-known t-shirt at ten o'clock",
     "$3.50, 10,000 (or 50%)...": "$ 3.50 , 10,000 ( or 50 % ) ...",
     'He said: "no!"': 'he said : " no ! "',
+    "Yes -- or no": "yes -- or no",
 }
 
 
@@ -63,15 +64,17 @@ def test_case_is_kept_on_request():
 
 
 def test_french_typography():
-    tokens = tokenise("Qui l'a dit ? « Moi ! », dit-il : 50 % ; rien d'autre (ou presque)...", "fr")
-    text = "qui l'a dit ? « moi ! », dit-il : 50 % ; rien d'autre (ou presque)..."
+    tokens = tokenise(
+        "Qui l'a dit ? « Moi ! », dit-il : 50 % ; rien d'autre (ou presque) 5 $ de plus...", "fr"
+    )
+    text = "qui l'a dit ? « moi ! », dit-il : 50 % ; rien d'autre (ou presque) 5 $ de plus..."
     for mark in "?!:;»%":
         text = text.replace(f" {mark}", NO_BREAK_SPACE + mark)
     assert detokenise(tokens, "fr") == text.replace("« ", "«" + NO_BREAK_SPACE)
 
 
 def test_english_typography():
-    text = "i don't know: \"it's the boys' dog\", he said (really?) 'quoted' and/or $3.50; 50%..."
+    text = "i don't know: \"it's the boys' dog\", he said (really?) 'quoted' and/or $3.50; 50% -- yes..."
     assert detokenise(tokenise(text, "en"), "en") == text
 
 
