@@ -145,8 +145,8 @@ artist       | artiste              | f | p
 baker        | boulanger            | m | p
 student      | étudiante            | f | p
 actor        | acteur               | m | p
-father       | père                 | m | k
-mother       | mère                 | f | k
+nephew       | neveu neveux         | m | k
+niece        | nièce                | f | k
 brother      | frère                | m | k
 sister       | sœur                 | f | k
 uncle        | oncle                | m | k
@@ -203,7 +203,7 @@ museum       | musée                | m | lg
 hotel        | hôtel                | m | lg
 hospital     | hôpital hôpitaux     | m | lg
 village      | village              | m | lg
-farm         | ferme                | f | lg
+library      | bibliothèque         | f | lg
 kitchen      | cuisine              | f | l
 forest       | forêt                | f | l
 hamlet       | *hameau hameaux      | m | l
@@ -272,7 +272,8 @@ honest    | honnête                                    | pk
 """)
 ]
 
-NEVER_PREDICATE = {"new"}  # "la maison est nouvelle" would be odd French
+NEVER_PREDICATE = {"new", "french", "italian"}  # "la maison est nouvelle" would be odd French
+STATES = {"tired", "happy", "proud", "sick", "kind", "shy", "dangerous", "cold", "empty"}  # of today or always
 
 # Verbs: English base form, -s form, past, [particle] | French infinitive and, where not regular, je, il, ils,
 # participle, [être where the past takes it] | kinds of subject. A past "-" is not used.
@@ -405,3 +406,6 @@ near           | près ~de | pkaofutlge | lutepk
 ]
 
 WITH = Preposition("with", "avec", "pk", "pk")
+
+# Objects whose gender is not said
+LISTENERS = [("me", "me"), ("us", "nous"), ("you", "vous")]
