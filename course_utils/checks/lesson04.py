@@ -384,7 +384,7 @@ MASKED_SOFTMAX = Exercise(
     id="04.1",
     title="masked softmax",
     signature="masked_softmax(scores, mask)",
-    minutes=15,
+    minutes=10,
     difficulty=1,
     ask=ask_tensors(["scores", "mask"], ["weights"], wrt=["scores"]),
     reference=_softmax_reference,
@@ -936,7 +936,8 @@ def _ask_step(answer: Callable, inputs: Inputs) -> Outputs:
         leaves = {name: tensors[name].requires_grad_() for name in ("state", "encoder_states")}
         tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
     sizes = inputs["weight_ih"].shape[1], inputs["weight_hh"].shape[1]
-    cell = torch.nn.utils.skip_init(torch.nn.GRUCell, *sizes)  # draws nothing: a reader's seed stays as it is
+    dtype = tensors["state"].dtype
+    cell = torch.nn.utils.skip_init(torch.nn.GRUCell, *sizes, dtype=dtype)  # leaves a reader's seed as it is
     cell.load_state_dict({name: tensor(inputs[name]) for name in CELL_WEIGHTS})
 
     outputs: Outputs = {}
@@ -1270,7 +1271,7 @@ DECODER_STEP = Exercise(
     id="04.4",
     title="one Bahdanau decoder step",
     signature="decoder_step(state, embedding, encoder_states, mask, W_q, W_k, v, cell)",
-    minutes=25,
+    minutes=20,
     difficulty=3,
     ask=_ask_step,
     reference=_step_reference,

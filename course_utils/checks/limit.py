@@ -15,7 +15,14 @@ Result = TypeVar("Result")
 
 
 class TimeUp(BaseException):
-    """Raised in a function that has used up its time; no Exception, so `except Exception` lets it pass."""
+    """Raised in a function that has used up its time; no Exception, so `except Exception` lets it pass.
+
+    `line` is where in the watched file the function was when its time was over, 0 if it was not there.
+    """
+
+    def __init__(self, line: int = 0):
+        super().__init__(line)
+        self.line = line
 
 
 def within(seconds: float, function: Callable[[], Result], file: str = "") -> Result:
@@ -51,6 +58,7 @@ class _Watch:
         self.running = False
         self.sent = self.handled = 0  # interrupts of ours: any other is a real Ctrl-C
         self.previous: Any = None
+        self.line = 0
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True, name="time limit of an answer")
 
@@ -88,11 +96,12 @@ class _Watch:
         sys.settrace(lambda frame, event, argument: None)
         while frame is not None:
             if frame.f_code.co_filename == self.file:
+                self.line = self.line or frame.f_lineno
                 frame.f_trace = self.on_line
             frame = frame.f_back
-        raise TimeUp
+        raise TimeUp(self.line)
 
     def on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if self.running and event == "line":
-            raise TimeUp
+            raise TimeUp(self.line)
         return self.on_line
