@@ -131,6 +131,7 @@ def kernel(
         return None
 
     environment = os.environ | {"COURSE_SCALE": scale, "COURSE_QUIET": "1"}
+    environment.pop("PYTEST_CURRENT_TEST", None)  # a build is the same inside a test and outside
     # The kernel's log would mix with ours; what cells print does not pass through here.
     with client.setup_kernel(env=environment, stderr=subprocess.DEVNULL):
         yield run

@@ -110,3 +110,7 @@ def _exercises(notebook: NotebookNode, text: Text) -> Iterator[str]:
         function = known[id].function
         if not re.search(rf"^(def|class) {function}\b", answers[id].source, re.MULTILINE):
             yield f"the answer to {id} has to define {function}"
+    for id, cell in tagged(notebook, "check:").items():
+        printed = "".join(output.get("text", "") for output in cell.outputs)
+        if cell.outputs and id in known and f"{known[id].points} of {known[id].points} points" not in printed:
+            yield f"the solution of {id} does not earn its {known[id].points} points"

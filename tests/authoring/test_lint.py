@@ -6,7 +6,7 @@ from tiny import Exercise
 
 from course_utils.authoring import lint as rules
 from course_utils.authoring.lint import lint
-from course_utils.authoring.notebooks import compose, find_texts
+from course_utils.authoring.notebooks import compose, find_texts, tagged
 
 
 @pytest.fixture
@@ -122,6 +122,15 @@ def test_only_code_cells_carry_tags(texts):
         ({"04.1": Exercise(function="triple")}, "has to define triple"),
     ],
 )
+def test_a_solution_earns_its_points(texts):
+    notebook = compose(texts[1])
+    [check] = tagged(notebook, "check:").values()
+    for printed, findings in (("04.1 twice: 3 of 3 points", 0), ("04.1 twice: 1 of 3 points", 1), ("hm", 1)):
+        check.outputs = [new_output("stream", text=printed)]
+        found = lint(notebook, texts[1])
+        assert len(found) == findings and all("04.1 does not earn its 3 points" in text for text in found)
+
+
 def test_the_exercises_are_those_of_the_registry(texts, monkeypatch, registered, finding):
     monkeypatch.setattr(rules, "exercises_of", lambda lesson: registered)
     [found] = lint(compose(texts[1]), texts[1])

@@ -92,7 +92,7 @@ def test_answers_are_cut_and_everything_else_stays(solution):
     whole = compose(solution)
     for cell in whole.cells:
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [new_output("stream", text="04.1 right: True\n")], 1
+            cell.outputs, cell.execution_count = [new_output("stream", text="04.1 twice: 3 of 3 points\n")], 1
     exercise = cut(whole, solution)
     [answer] = cells(exercise, "exercise:04.1")
     assert answer.source == (
