@@ -189,7 +189,7 @@ def test_a_diverged_curve_is_drawn_and_described():
 def test_labels_beside_curves_never_overlap(heights):
     placed = figures._spread(heights, gap=0.09)
     assert all(b - a >= 0.09 - 1e-9 for a, b in pairwise(placed))
-    assert 0 <= min(placed) and max(placed) <= 1
+    assert min(placed) >= 0 and max(placed) <= 1
 
 
 @pytest.mark.parametrize("name", ["low", "high"])
