@@ -98,7 +98,7 @@ def looks(
 
 
 def crossed(pair: Pair) -> frozenset[int]:
-    """Target words that stand beside each other in one order while their source words stand in the other.
+    """Neighbours in the target whose source words are neighbours too, in the opposite order.
 
     Blue house / maison bleue: both words of "maison bleue". Here attention has to leave the diagonal, so no
     model gets these words right by walking along the sentence. Only words with exactly one sure link to a

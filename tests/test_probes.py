@@ -128,6 +128,8 @@ def test_crossed_words_are_those_whose_order_changes():
     assert crossed(PAIR.swapped()) == {1, 2}
     straight = Pair(("a", "b"), ("x", "y"), frozenset({(0, 0), (1, 1)}))
     assert crossed(straight) == frozenset()
+    apart = Pair(("a", "b", "c"), ("z", "x"), frozenset({(2, 0), (0, 1)}))
+    assert crossed(apart) == frozenset()
 
 
 def test_words_that_translate_as_a_whole_are_not_crossed():

@@ -332,6 +332,18 @@ def test_patience_stops_after_fruitless_validations(tmp_path):
     assert again == history
 
 
+def test_a_resumed_run_remembers_the_best_weights_of_before(tmp_path):
+    few = Batches(pairs(6), VOCABULARY, VOCABULARY, max_tokens=200)
+    options = {"steps": 60, "valid": VALID, "every": 5, "learning_rate": 0.1}
+    whole, expected = trained(few, **options)
+    assert expected.best[0] < 50
+    file = tmp_path / "weights.safetensors"
+    trained(Stopping(few, 50), **options, checkpoint=file)
+    model, history = trained(few, **options, checkpoint=file)
+    assert same(whole, model) and history.best[0] == expected.best[0]
+    assert mean_loss(model, VALID) == history.best[1]["loss"]
+
+
 def test_without_validation_the_last_weights_stay_and_are_stored(tmp_path):
     file = tmp_path / "deep" / "weights.safetensors"
     model = fresh()
@@ -404,10 +416,10 @@ def test_ctrl_c_within_a_step_waits_until_the_weights_are_whole(tmp_path, monkey
     calls = []
 
     def pressed(self, *a):
+        step(self, *a)
         calls.append(1)
-        if len(calls) == 4:
+        if len(calls) == 4:  # the weights have moved, the count of steps has not
             os.kill(os.getpid(), signal.SIGINT)
-        return step(self, *a)
 
     file = tmp_path / "weights.safetensors"
     with monkeypatch.context() as patch:
