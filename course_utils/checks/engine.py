@@ -226,7 +226,14 @@ def ask_once(exercise: Exercise, answer: Callable, inputs: Inputs, seconds: floa
     file = _file_of(answer)
     printed = io.StringIO()
     outputs = trouble = None
-    with contextlib.redirect_stdout(printed), warnings.catch_warnings(), torch.enable_grad():
+    quiet = (
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+        warnings.catch_warnings(),
+    )
+    with contextlib.ExitStack() as stack:
+        for context in (*quiet, torch.enable_grad()):
+            stack.enter_context(context)
         warnings.simplefilter("ignore")
         try:
             if seconds is None:

@@ -139,6 +139,22 @@ def _rows_sum_to_one(inputs: Inputs, outputs: Outputs, expected: Outputs) -> Fin
     return None
 
 
+def _padding_moves_nothing(inputs: Inputs, outputs: Outputs, expected: Outputs) -> Finding | None:
+    """Where the first two sentences differ in their padding alone, their weights are the same."""
+    real = [
+        np.where(mask, scores, 0)
+        for scores, mask in zip(inputs["scores"], inputs["mask"][:, None], strict=True)
+    ]
+    twins = len(real) > 1 and (real[0] == real[1]).all() and (inputs["mask"][0] == inputs["mask"][1]).all()
+    if twins and (abs(outputs["weights"][0] - outputs["weights"][1]) > 1e-4).any():
+        return Finding(
+            "The first two sentences differ in their padding alone, and yet their weights differ.",
+            "what the scores of hidden words still do.",
+            output="weights",
+        )
+    return None
+
+
 def _broadcast(mask: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     return mask[:, None, :].expand_as(scores)
 
@@ -211,6 +227,11 @@ def _writes_into_scores(scores, mask):
     hidden = ~_broadcast(mask, scores)
     scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
     return torch.softmax(scores, -1).masked_fill(hidden, 0.0)
+
+
+def _weights_changed_in_place(scores, mask):
+    weights = torch.softmax(_filled(scores, mask, torch.finfo(scores.dtype).min), -1)
+    return weights.masked_fill_(~_broadcast(mask, weights), 0.0)
 
 
 SOFTMAX_MISTAKES = (
@@ -329,6 +350,12 @@ SOFTMAX_MISTAKES = (
         ".detach(), .data, .numpy(), torch.tensor(...) and torch.no_grad(): each of them cuts the way back.",
     ),
     Mistake(
+        "weights changed in place",
+        _weights_changed_in_place,
+        "You change the result of the softmax in place, and its gradient needs that result as it was.",
+        "masked_fill without the underscore, or weights * mask: they make a new tensor.",
+    ),
+    Mistake(
         "writes into the scores",
         _writes_into_scores,
         "You write into the scores that you were given. The caller still needs them.",
@@ -396,7 +423,7 @@ MASKED_SOFTMAX = Exercise(
             _draw_softmax,
             ("weights",),
             "a printed row of your weights beside its row of the mask.",
-            (_hidden_words_weigh_nothing, _rows_sum_to_one),
+            (_hidden_words_weigh_nothing, _rows_sum_to_one, _padding_moves_nothing),
         ),
         Part(
             "empty sentences, gradients and half precision",
@@ -469,7 +496,10 @@ def _draw_scores(seed: int) -> list[Inputs]:
     width, *_ = _sizes(rng, 1, 3, 6)
     batch, target, *rest = _sizes(rng, 6)
     slow = _score_inputs(rng, 2, 3, 4, 3, 2, 5)
+    twins = _score_inputs(rng, 2, 3, 4, 3, 2, 5)  # one sentence, forwards and backwards
+    twins["queries"][1], twins["keys"][1] = twins["queries"][0], twins["keys"][0, ::-1]
     return [
+        twins,
         _score_inputs(
             rng, 2, 3, 3, 2, 4, 5
         ),  # as many source as target words: swapped axes do not show in the shape
@@ -485,6 +515,19 @@ def _keys_matter(inputs: Inputs, outputs: Outputs, expected: Outputs) -> Finding
         return Finding(
             "Every source word gets the same score, whatever its state.",
             "whether the keys enter the score.",
+            output="scores",
+        )
+    return None
+
+
+def _words_carry_their_scores(inputs: Inputs, outputs: Outputs, expected: Outputs) -> Finding | None:
+    """Where the first two sentences are one sentence forwards and backwards, so are their scores."""
+    (asks, asks_too), (words, turned), scores = inputs["queries"][:2], inputs["keys"][:2], outputs["scores"]
+    twins = (asks == asks_too).all() and (words == turned[::-1]).all()
+    if twins and (abs(scores[0] - scores[1][:, ::-1]) > 1e-4).any():
+        return Finding(
+            "The same words in the reverse order should have the same scores in the reverse order.",
+            "what depends on a word's position instead of its state.",
             output="scores",
         )
     return None
@@ -709,7 +752,7 @@ ADDITIVE_SCORES = Exercise(
             _draw_scores,
             ("scores", "gradient of queries", "gradient of keys"),
             "the shapes after each line: which axis is the target's, which the source's?",
-            (_keys_matter,),
+            (_keys_matter, _words_carry_their_scores),
         ),
     ),
     mistakes=SCORE_MISTAKES,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -59,6 +60,20 @@ def test_an_unknown_mistake_states_the_difference(capsys):
     text = said(capsys, "04.2", lambda *given: lesson04._additive_scores(*given) + 0.25)
     assert "scores differs from what is expected by up to 0.25" in text
     assert "Look at" in text
+
+
+def test_properties_say_what_is_broken(capsys):
+    def by_position(*given):
+        scores = lesson04._additive_scores(*given)
+        return scores + torch.arange(scores.shape[-1]) * (scores.shape[0] > 1)
+
+    assert "The same words in the reverse order" in said(capsys, "04.2", by_position)
+
+    inputs = engine.draw(SOFTMAX, 0)[0][3]  # one sentence twice, with other scores behind the mask
+    weights = lesson04._softmax(inputs["scores"], inputs["mask"])
+    assert lesson04._padding_moves_nothing(inputs, {"weights": weights}, {}) is None
+    weights[1] = np.roll(weights[1], 1, axis=-1)
+    assert "padding alone" in lesson04._padding_moves_nothing(inputs, {"weights": weights}, {}).message
 
 
 def test_parts_that_pass_keep_their_points(capsys):
@@ -121,11 +136,13 @@ def test_prints_and_warnings_do_no_harm(capsys):
         import warnings
 
         print("shape", tuple(scores.shape))
+        print("progress", file=sys.stderr)
         warnings.warn("old", stacklevel=1)
         return right(scores, mask)
 
-    text = said(capsys, "04.1", loud)
-    assert "2 of 2 points" in text and "shape" not in text
+    assert check("04.1", loud) is None
+    text, errors = capsys.readouterr()
+    assert "2 of 2 points" in text and "shape" not in text and errors == ""
 
     def loud_and_wrong(scores, mask):
         print("shape", tuple(scores.shape))
@@ -188,8 +205,6 @@ def test_a_name_that_is_not_there_yet(written, capsys):
     ],
 )
 def test_whatever_an_answer_raises_ends_in_a_sentence(line, expected, written, capsys):
-    import sys
-
     class Mute(Exception):
         def __str__(self):
             raise ValueError
