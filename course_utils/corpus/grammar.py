@@ -1,32 +1,37 @@
 """An English-French grammar that writes sentence pairs with gold word alignments.
 
-The sentences have what makes alignment interesting: adjectives on either side of the noun, agreement in gender
-and number, elision and contraction, negation around the verb, pronouns that move before it, one word for
-several. The words stand in `lexicon.py`, the algebra of two-language phrases in `phrases.py`.
+The sentences have what makes alignment interesting: adjectives on either side of the noun, agreement in
+gender and number, elision and contraction, negation around the verb, pronouns that move before it, one word
+for several. The words stand in `lexicon.py`, the algebra of two-language phrases in `phrases.py`.
 
 **Each side determines the other.** No English sentence has two French translations here, nor the reverse:
 
 - Words translate one to one.
-- "his", "her", "its" (all son, sa, ses) belong to the subject of their own clause; "him", "her", "it", "them" stand
-  for the simple object just before; "he", "she", "it", "they" for the subject just before. "who" and "that" follow
-  their noun directly.
-- A predicate that holds a relative or a "that" clause ends there, so nothing after it could belong to either verb.
-- Nothing agrees with what is not said: in the past no pronoun and no "that" stands for an object, so that only
-  participles with être agree, with their subject; and I, me, us, you never meet a word that would show gender.
+- "his", "her", "its" (all son, sa, ses) belong to the subject of their own clause; "him", "her", "it",
+  "them" stand for the simple object just before; "he", "she", "it", "they" for the subject just before.
+  "who" and "that" follow their noun directly.
+- A predicate that holds a relative or a "that" clause ends there: nothing after it could belong to either
+  verb.
+- Nothing agrees with what is not said. In the past no pronoun and no "that" stands for a direct object, so
+  only participles with être agree, with their subject; I, me, us and you never meet a word that would show
+  gender.
 
 **Gold links.** Words that express one idea are linked, surely, or possibly if one of them does so loosely:
 
-- Sure: content words, pronouns, determiners (the - le, a - un, some - des, any - de), numerals, conjunctions,
-  relative words (who - qui, where - où), prepositions. A contraction expresses both its words: of - du, the - du.
-- Negation: not - pas, never - jamais, longer - plus are sure; ne is possible with each of these English words.
-- The auxiliaries of one side (does, did; is before going; a, est) are possible with the verb that they help, does
-  and did also with ne ... pas, and "to" with the verbs around it.
-- In a set phrase one word is sure, the rest possible: looks - cherche, for - cherche possible; front - devant, in and
-  of possible; near - près, de possible; because - parce, que possible; likewise while - pendant, many - beaucoup,
-  longer - plus, tonight - soir, whose - dont (the article after it possible); "de la soupe": some - de, la possible.
+- Sure: content words, pronouns, determiners (the - le, a - un, some - des, any - de), numerals,
+  conjunctions, prepositions, relative words (who - qui, where - où). A contraction expresses both its
+  words: of - du, the - du.
+- Negation: not - pas, never - jamais, longer - plus are sure; ne is possible with each of these English
+  words.
+- The auxiliaries of one side (does, did; is before going; a, est) are possible with the verb that they
+  help, does and did also with ne ... pas, and "to" with the verbs around it.
+- In a set phrase one word is sure, the rest possible: looks - cherche, for - cherche possible; front -
+  devant, in and of possible; near - près, de possible; because - parce, que possible; likewise while -
+  pendant, many - beaucoup, longer - plus, tonight - soir, whose - dont (and the article after it); "de la
+  soupe": some - de, la possible.
 
-There are more than 10**9 sentences: `tests/corpus/test_grammar.py` counts that many of one pattern alone, that of
-"the sick king sees the blue house near the old tree ."
+There are more than 10**9 sentences: `tests/corpus/test_grammar.py` counts that many of one pattern alone,
+that of "the sick king sees the blue house near the old tree ."
 """
 
 import itertools
@@ -49,6 +54,7 @@ class Subject(NamedTuple):
     plural: bool
     feminine: bool
     kinds: str
+    described: bool = False  # by an adjective
     specific: bool = True  # negation beside it can be read in one way only, unlike "every dog does not"
     first: bool = False  # I
 
@@ -79,15 +85,14 @@ class Subject(NamedTuple):
 
     @property
     def owner(self) -> "Subject | None":
-        """Whom his, her, its, their belong to beside this subject: nobody beside I."""
-        return None if self.first else self
+        """Whom his, her, its, their belong to beside this subject: nobody beside I or a thing."""
+        return self if self.animate and not self.first else None
 
 
 _I = Subject(plural=False, feminine=False, kinds="p", first=True)
 _ANYBODY = Subject(plural=False, feminine=False, kinds="p")
 
 _ADVERBS = {
-    "": ("", ""),
     "not": ("not", "pas"),
     "never": ("never", "jamais"),
     "no longer": ("~no longer", "plus"),
@@ -101,7 +106,7 @@ _AVOIR, _ETRE = ("ai", "a", "ont"), ("-", "est", "sont")
 
 
 class Shape(NamedTuple):
-    """How a verb is used: `mode` is present, past, going ("is going to"), must or want; `adverb` of `_ADVERBS`."""
+    """How a verb is used: the mode is present, past, going ("is going to"), must or want."""
 
     mode: str = "present"
     adverb: str = ""
@@ -112,7 +117,7 @@ class Shape(NamedTuple):
 
     @property
     def moment(self) -> bool:
-        """Whether it is about some moment, not about what lasts: "never", "is going to"."""
+        """Whether it is about some moments, not about what lasts: "never", "is going to"."""
         return self.mode not in ("present", "past") or self.adverb not in ("", "not", "no longer")
 
 
@@ -134,13 +139,13 @@ def _finite(verb: Verb, subject: Subject, past: bool) -> str:
 def conjugate(verb: Verb, shape: Shape, subject: Subject, clitic: Phrase = EMPTY) -> Phrase:
     """The verb with what stands around it; an object pronoun may be given as `clitic`.
 
-    English: [does] [not] verb [particle] [it]. French: [ne] [la] voit [pas], [n'] a [pas] vu, [ne] veut [pas] [la] voir.
+    English: [does] [not] see [it]. French: [ne] [la] voit [pas], n'a [pas] vu, [ne] veut [pas] [la] voir.
     """
     leading = _LEADING.get(shape.mode)
     finite = leading or verb
     main = (new_idea(),)
     first = (new_idea(),) if leading else main
-    around = phrase(*_ADVERBS[shape.adverb])
+    around = phrase(*_ADVERBS[shape.adverb]) if shape.adverb else EMPTY
     negation = around.french[0][1] if shape.negative else ()
     past = shape.mode == "past"
 
@@ -180,7 +185,8 @@ def conjugate(verb: Verb, shape: Shape, subject: Subject, clitic: Phrase = EMPTY
 _PLAIN = [("present", "", 12), ("present", "not", 4), *(("present", adverb, 1) for adverb in _ADVERBS)]
 _SHAPES = {  # by the time of a clause; "plain" is the present without a leading verb
     "plain": _PLAIN,
-    "present": _PLAIN + [(mode, adverb, often) for mode in _LEADING for adverb, often in (("", 2), ("not", 1))],
+    "present": _PLAIN
+    + [(mode, adverb, often) for mode in _LEADING for adverb, often in (("", 2), ("not", 1))],
     "past": [("past", "", 9), ("past", "not", 3), ("past", "never", 1), ("past", "often", 1)],
 }
 
@@ -214,21 +220,23 @@ def _nouns(kinds: str) -> list[Noun]:
 
 @cache
 def _adjectives(kinds: str) -> tuple[list[Adjective], list[Adjective], list[Adjective]]:
-    """Adjectives for these kinds of noun: those before it, those nearest to it in English, other ones."""
+    """Adjectives for these kinds of noun: before it in French, nearest to it in English, others."""
     tables = lexicon.BEFORE, lexicon.NEAREST, lexicon.AFTER
-    before, nearest, after = ([adjective for adjective in table if _fit(adjective.kinds, kinds)] for table in tables)
+    before, nearest, after = ([a for a in table if _fit(a.kinds, kinds)] for table in tables)
     return before, nearest, after
 
 
 @cache
-def _predicative(kinds: str, moment: bool) -> list[Adjective]:
-    """Adjectives of which one says that something "is" so, at some moment or for good."""
-    return [
-        adjective
-        for adjective in itertools.chain(*_adjectives(kinds))
-        if adjective.english not in lexicon.NEVER_PREDICATE
-        if adjective.english in lexicon.STATES or not moment
-    ]
+def _predicative(kinds: str, moment: bool, described: bool) -> list[Adjective]:
+    """Adjectives of which one says that something "is" so, at some moment or for good.
+
+    Of something that is `described` by an adjective already, none that contradicts it: no white book is red.
+    """
+    before, nearest, after = _adjectives(kinds)
+    options = [a for a in before + nearest + after if a.english not in lexicon.NEVER_PREDICATE]
+    if moment and any(a.english in lexicon.STATES for a in options):
+        return [a for a in options if a.english in lexicon.STATES]
+    return after if described and len(after) > 1 else options
 
 
 @cache
@@ -264,21 +272,27 @@ _SCOPES = {  # which determiners a noun may have
 
 
 @cache
-def _determiners(scope: str, plural: bool, mass: bool, owned: bool, modified: bool) -> list[str]:
-    """Names of determiners that may stand before a noun."""
+def _determiners(scope: str, plural: bool, mass: bool, ownable: bool, owned: bool) -> list[str]:
+    """Names of determiners that may stand before a noun: "my" if `ownable`, "his" if there is an owner."""
     banned = {"every"} if plural else {"many", "number"}
     if mass:
         banned.add("every")
     if scope == "after de" and (plural or mass):
         banned.add("a")  # English would say "some", but French "de" swallows "des" and "du"
-    if modified:
+    if not ownable:
         banned.update(("my", "our", "your", "owner"))
     if not owned:
         banned.add("owner")
     return [name for name, often in _SCOPES[scope].items() if name not in banned for _ in range(often)]
 
 
-_FRAMES = (("intransitive", 1, 3), ("being", 2, 3), ("transitive", 2, 8), ("directed", 4, 2), ("giving", 6, 2))
+_FRAMES = (
+    ("intransitive", 1, 3),
+    ("being", 2, 3),
+    ("transitive", 2, 8),
+    ("directed", 4, 2),
+    ("giving", 6, 2),
+)
 
 
 @cache
@@ -291,7 +305,7 @@ def _frames(size: int, kinds: str, closing: int, time: str) -> list[str]:
         for _ in range(often)
     ]
     if size >= 5 and closing > 1 and time != "past" and _verbs("SAYING", kinds):
-        frames.append("saying")
+        frames += ["saying"] * 2
     return frames
 
 
@@ -305,12 +319,12 @@ _TIMES = {
     "want": _LATER,
 }
 
-_COORDINATING = [("and", "et")] * 4 + [("but", "mais")] * 2
+_AND, _BUT = ("and", "et"), ("but", "mais")
 _BECAUSE, _WHEN = ("because", "parce ~que"), ("when", "quand")
 _BESIDE_PLAIN = [("while", "pendant ~que"), ("if", "si"), _WHEN]  # "is going to" would be odd beside these
 _JOINTS = {
-    "present": [*_COORDINATING, _BECAUSE, *_BESIDE_PLAIN],
-    "past": [*_COORDINATING, _BECAUSE, _WHEN],
+    "present": [*[_AND] * 4, _BUT, _BUT, _BECAUSE, *_BESIDE_PLAIN],
+    "past": [*[_AND] * 4, _BUT, _BUT, _BECAUSE, _WHEN],
 }
 _COMMA = (",", ",")
 
@@ -328,13 +342,13 @@ class NounPhrase(NamedTuple):
 class _Writer:
     """Writes phrases of exactly the wished number of English words, with all draws from one seed.
 
-    Throughout, `size` counts English words, `time` is a key of `_SHAPES`, `closing` is how many relative or "that"
-    clauses, one in the other, may end the phrase, and `owner` is the subject that his, her, its, their belong to.
+    Throughout, `size` counts English words, `time` is a key of `_SHAPES`, `closing` is how many relative or
+    "that" clauses, one in the other, may end the phrase, `owner` the subject that "his" or "their" belongs to.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
-        self.used: set[Noun | Verb] = set()
+        self.used = set()  # words drawn in this sentence
 
     # Draws
 
@@ -348,15 +362,16 @@ class _Writer:
         return low + int(self.random() * (high - low + 1))
 
     def two(self, options: Sequence) -> tuple:
-        first = self.pick(options)
-        return first, self.pick([option for option in options if option is not first])
+        first = self.fresh(options)
+        return first, self.fresh([option for option in options if option is not first])
 
     def fresh(self, options: Sequence):
         """One of the options, not drawn in this sentence yet if that is easily had."""
-        for _ in range(4):
-            option = self.pick(options)
+        option = self.pick(options)
+        for _ in range(3):
             if option not in self.used:
                 break
+            option = self.pick(options)
         self.used.add(option)
         return option
 
@@ -393,9 +408,9 @@ class _Writer:
 
     def modifiers(self, noun: Noun, size: int, closing: int) -> list[tuple[str, int]]:
         """What may follow a noun, with the fewest words it needs."""
-        least = 2 if noun.kinds in ("p", "k", "a") else 4
+        least = 2 if noun.kinds[0] in "pka" else 4
         modifiers = [("relative", least)] * 3 if closing and size >= least + 2 else []
-        if size >= 5 and noun.kinds not in ("p", "t"):
+        if size >= 5 and noun.kinds[0] not in "ptsd":
             modifiers += [("of", 3)] * 2
         if size >= 5 and _prepositions(noun.kinds, 3):
             modifiers += [("place", 3)]
@@ -408,8 +423,10 @@ class _Writer:
         plural, counted, front, back = self.filling(noun, size - 2)
         if counted and scope != "the":
             scope = "definite"
-        name = self.pick(_determiners(scope, plural, noun.mass, owner is not None, modified))
-        subject = Subject(plural, noun.feminine, noun.kinds, specific=name in _DEFINITE and not counted)
+        owned = owner is not None and (owner.human or noun.kinds[0] in "fsu")
+        name = self.pick(_determiners(scope, plural, noun.mass, noun.ownable and not modified, owned))
+        described = front is not None or len(back) > 0
+        subject = Subject(plural, noun.feminine, noun.kinds, described, name in _DEFINITE and not counted)
         written = self.determiner(name, subject, noun.mass, scope == "negated", bool(front), owner)
         if counted and name == "the" and self.chance(0.4):
             written = phrase("all", "toutes" if noun.feminine else "tous") + written
@@ -423,7 +440,7 @@ class _Writer:
         return NounPhrase(written + self.joined(back, subject).crossed(word), subject)
 
     def filling(self, noun: Noun, size: int) -> tuple[bool, bool, Adjective | None, Sequence[Adjective]]:
-        """What stands in `size` words beside a noun: is it plural, counted, which adjectives before and after."""
+        """What `size` words beside a noun say: is it plural, is it counted, adjectives before and after it."""
         before, nearest, after = _adjectives(noun.kinds)
         plural = not noun.mass and self.chance(0.35)
         if size == 3 and len(after) > 1 and (noun.mass or self.chance(0.6)):
@@ -433,12 +450,20 @@ class _Writer:
         if size - counted == 0:
             return plural, counted, None, ()
         if size - counted == 2:
-            return plural, counted, self.pick(before), (self.pick(nearest),)
-        adjective = self.pick(before + nearest + after)
-        return (plural, counted, adjective, ()) if adjective in before else (plural, counted, None, (adjective,))
+            return plural, counted, self.fresh(before), (self.fresh(nearest or after),)
+        adjective = self.fresh(before + nearest + after)
+        return (
+            (plural, counted, adjective, ()) if adjective in before else (plural, counted, None, (adjective,))
+        )
 
     def determiner(
-        self, name: str, noun: Subject, mass: bool, negated: bool, adjective_follows: bool, owner: Subject | None
+        self,
+        name: str,
+        noun: Subject,
+        mass: bool,
+        negated: bool,
+        adjective_follows: bool,
+        owner: Subject | None,
     ) -> Phrase:
         if name == "number":
             return phrase(*self.pick(lexicon.NUMERALS))
@@ -467,13 +492,15 @@ class _Writer:
 
     def place(self, size: int, kinds: str, owner: Subject | None, closing: int) -> Phrase:
         """Where something of these kinds is: "in the garden"."""
-        return self.led_by(self.pick(_prepositions(kinds, size)), size, owner, closing)
+        return self.led_by(self.fresh(_prepositions(kinds, size)), size, owner, closing)
 
     def led_by(self, preposition: Preposition, size: int, owner: Subject | None, closing: int) -> Phrase:
         """A preposition and its noun phrase."""
         written = phrase(preposition.english, preposition.french)
         scope = "after de" if preposition.french.endswith("de") else "any"
-        return written + self.noun_phrase(size - written.size, preposition.objects, scope, owner, closing).phrase
+        return (
+            written + self.noun_phrase(size - written.size, preposition.objects, scope, owner, closing).phrase
+        )
 
     # Relative clauses
 
@@ -542,15 +569,18 @@ class _Writer:
             return None
         verb = conjugate(BE, shape, subject)
         rest = size - verb.size
+        moment = shape.moment or time == "plain"
         if rest >= 3 and shape.mode in ("present", "past") and self.chance(0.6):
             where = self.adjunct(rest, subject, shape, subject.kinds, closing, company=0)
             return where and verb + where
         if rest == 3:
-            pair = _adjectives(subject.kinds)[2]
+            pair = _predicative(subject.kinds, moment, described=True)
             return verb + self.joined(self.two(pair), subject) if len(pair) > 1 else None
-        adjectives = _predicative(subject.kinds, subject.animate and (shape.moment or rest > 1))
+        if rest > 3 and not subject.animate:
+            return None
+        adjective = self.fresh(_predicative(subject.kinds, moment or rest > 1, subject.described))
         more = self.adjunct(rest - 1, subject, shape, subject.kinds, closing)
-        return more and verb + self.said_of(self.pick(adjectives), subject) + more
+        return more and verb + self.said_of(adjective, subject) + more
 
     def transitive(self, size: int, subject: Subject, time: str, closing: int) -> Phrase | None:
         """Sees the house, sees me."""
@@ -560,9 +590,8 @@ class _Writer:
         shape = self.shape(verb, time, size - 2, subject)
         if not shape:
             return None
-        return conjugate(verb, shape, subject) + self.objects(
-            verb, size - _length(verb, shape), subject, shape, closing
-        )
+        rest = self.objects(verb, size - _length(verb, shape), subject, shape, closing)
+        return conjugate(verb, shape, subject) + rest
 
     def with_pronoun(
         self, verb: Verb, pronoun: Phrase, size: int, subject: Subject, time: str, closing: int
@@ -642,7 +671,7 @@ class _Writer:
         if size == 0:
             return EMPTY
         if size == 1:
-            return phrase(*(_HERE if shape.adverb not in ("", "not") else self.pick(_TIMES[shape.mode])))
+            return phrase(*self.fresh(_TIMES[shape.mode] if shape.adverb in ("", "not") else [_HERE]))
         if size >= 3 and subject.human and self.chance(company):
             return self.led_by(lexicon.WITH, size, subject.owner, closing)
         return self.place(size, kinds, subject.owner, closing) if _prepositions(kinds, size) else None
@@ -656,7 +685,7 @@ class _Writer:
     def clause(self, size: int, time: str, closing: int = 2) -> Phrase:
         """A subject and its predicate, or two predicates."""
         part = min(size - 1, self.between(2, size // 2 if closing and size > 8 else 3))
-        kinds = "pk" if self.chance(0.65) else "a" if size - part < 3 or self.chance(0.5) else "oflute"
+        kinds = "pk" if self.chance(0.65) else "a" if size - part < 3 or self.chance(0.5) else "ofsdlute"
         who = self.speaker_or(lambda: self.noun_phrase(part, kinds, closing=min(closing, 1)))
         return who.phrase + self.predicates(size - who.phrase.size, who.subject, time, closing)
 
@@ -670,7 +699,9 @@ class _Writer:
                 return written
         first = self.between(2, size - 3)
         one = self.predicate(first, subject, time, closing=0)
-        return one + phrase(*self.pick(_COORDINATING)) + self.predicate(size - 1 - first, subject, time, closing)
+        joint = _BUT if _BUT not in self.used and self.chance(0.3) else _AND
+        self.used.add(joint)
+        return one + phrase(*joint) + self.predicate(size - 1 - first, subject, time, closing)
 
     def doing_both(self, size: int, subject: Subject, time: str) -> Phrase | None:
         """Two verbs with one object: sees the house and buys it."""
@@ -740,14 +771,15 @@ class _Writer:
         return [4 + high - low for low, high in itertools.pairwise([0, *cuts, spare])]
 
     def joints(self, count: int, time: str) -> list[tuple[str, str]]:
-        """Conjunctions and commas; "because" and its like once a sentence, a comma never last."""
-        options = list(_JOINTS[time])
+        """Conjunctions and commas; all but "and" once a sentence, a comma never last."""
+        options = _JOINTS[time]
         chosen = []
         for place in range(count):
             joint = _COMMA if place < count - 1 and self.chance(0.3) else self.pick(options)
-            if joint != _COMMA and joint not in _COORDINATING:
-                options.remove(joint)
+            if joint not in (_AND, _COMMA):
+                options = [option for option in options if option != joint]
             chosen.append(joint)
+        self.used.update(chosen)
         return chosen
 
     def pair(self, size: int) -> Pair:
@@ -780,10 +812,10 @@ def sample_length(length: int, *, count: int, seed: int) -> list[Pair]:
 
 
 def sample(count: int, *, seed: int, min_length: int = 3, max_length: int = 60) -> list[Pair]:
-    """`count` English-French pairs, all lengths from `min_length` to `max_length` English words equally likely.
+    """`count` English-French pairs; all lengths from `min_length` to `max_length` English words equally likely.
 
-    The same seed gives the same pairs. Short sentences may come up more than once. Raises ValueError for lengths
-    outside 3 to 60.
+    The same seed gives the same pairs. Short sentences may come up more than once. Raises ValueError for
+    lengths outside 3 to 60.
     """
     _check_lengths(min_length, max_length)
     writer = _Writer(seed)
@@ -795,8 +827,8 @@ def corpus(
 ) -> Corpus:
     """Pairs that all differ, on both sides, so that no sentence of one set is in another.
 
-    Lengths are spread as in `sample`, but for the shortest, of which there may not be enough. Raises ValueError
-    where there are not enough sentences of all these lengths together.
+    Lengths are spread as in `sample`, but for the shortest, of which there may not be enough. Raises
+    ValueError where there are not enough sentences of all these lengths together.
     """
     _check_lengths(min_length, max_length)
     writer = _Writer(seed)
@@ -804,18 +836,19 @@ def corpus(
     drawn: list[Pair] = []
     sources: set[tuple[str, ...]] = set()
     targets: set[tuple[str, ...]] = set()
-    tries = 0
+    known = 0
     while len(drawn) < wanted:
         pair = writer.pair(writer.between(min_length, max_length))
-        tries += 1
         if pair.source not in sources and pair.target not in targets:
             drawn.append(pair)
             sources.add(pair.source)
             targets.add(pair.target)
-        elif tries > 20 * wanted + 10_000:
+            continue
+        known += 1
+        if known > wanted + 10_000:
             raise ValueError(
-                f"{wanted} different sentences of {min_length} to {max_length} words are too many: {len(drawn)} "
-                "were found; ask for fewer or for longer ones"
+                f"{wanted} different sentences of {min_length} to {max_length} words are too many: only "
+                f"{len(drawn)} were found; ask for fewer or for longer ones"
             )
     return Corpus(
         name="grammar",

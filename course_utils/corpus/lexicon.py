@@ -11,18 +11,20 @@ A star marks an aspirated h: "le hibou", not "l'hibou".
 
 Kinds of noun, one letter each, say which verbs, adjectives and prepositions a noun goes with:
 
-    p person       o thing              f piece of food   l place to be in            e door or window
-    k relative     b container          s solid food      g place to go to            t tree
-    a animal       c thing to wash      d drink           u thing to be on or under   w written work
-                   h thing to carry
+    p person             o thing            f piece of food   l place to be in
+    q who may be mine    b container        s solid food      g place to go to
+    r who may be old     c thing to wash    d drink           m building or room
+    k relative           h thing to lift    t tree            u thing to be on or under
+    a animal             w written work                       e door or window
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 ASPIRATED = {"huit", "onze"}  # and the starred nouns: no elision before these
 
 
-class Noun(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)  # each word is itself alone, and quick to look up
+class Noun:
     """A noun's singular and plural in both languages. `kinds` are the letters explained above."""
 
     english: tuple[str, str]
@@ -35,8 +37,14 @@ class Noun(NamedTuple):
         """Whether it is measured, not counted: some bread, du pain."""
         return self.kinds in ("s", "d")
 
+    @property
+    def ownable(self) -> bool:
+        """Whether "my" may stand before it; "ma femme" would be a wife, "ma fille" a daughter."""
+        return "q" in self.kinds or not set("pg") & set(self.kinds)
 
-class Adjective(NamedTuple):
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Adjective:
     """An adjective; `french` is masculine, feminine, masculine plural, feminine plural."""
 
     english: str
@@ -51,7 +59,8 @@ class Adjective(NamedTuple):
         return self.french[2 * plural + feminine]
 
 
-class Verb(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Verb:
     """A verb's forms. `english` is base, -s form, past; `french` is je, il, ils in the present."""
 
     english: tuple[str, str, str]
@@ -65,14 +74,16 @@ class Verb(NamedTuple):
     detail: str = ""
 
 
-class Determiner(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Determiner:
     """A determiner; "-" stands for a form that does not exist."""
 
     english: tuple[str, str]
     french: tuple[str, str, str, str]
 
 
-class Preposition(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Preposition:
     """A preposition, the kinds of noun before it and the kinds after it."""
 
     english: str
@@ -129,22 +140,22 @@ def _verb(english: str, french: str, *kinds: str) -> Verb:
 NOUNS = [
     _noun(*row)
     for row in _rows("""
-man men      | homme                | m | p
-woman women  | femme                | f | p
+man men      | homme                | m | pr
+woman women  | femme                | f | pr
 boy          | garçon               | m | p
 girl         | fille                | f | p
 child children | enfant             | m | p
-king         | roi                  | m | p
-queen        | reine                | f | p
-friend       | amie                 | f | p
-neighbour    | voisin               | m | p
-doctor       | médecin              | m | p
-judge        | juge                 | f | p
-nurse        | infirmier            | m | p
-artist       | artiste              | f | p
-baker        | boulanger            | m | p
-student      | étudiante            | f | p
-actor        | acteur               | m | p
+king         | roi                  | m | pr
+queen        | reine                | f | pr
+friend       | amie                 | f | pq
+neighbour    | voisin               | m | pq
+doctor       | médecin              | m | pq
+judge        | juge                 | f | pq
+nurse        | infirmier            | m | pq
+artist       | artiste              | f | pr
+baker        | boulanger            | m | pq
+student      | étudiante            | f | pq
+actor        | acteur               | m | pr
 nephew       | neveu neveux         | m | k
 niece        | nièce                | f | k
 brother      | frère                | m | k
@@ -194,19 +205,19 @@ soup         | soupe                | f | s
 water        | eau                  | f | d
 milk         | lait                 | m | d
 tea          | thé                  | m | d
-house        | maison               | f | l
+house        | maison               | f | lm
 garden       | jardin               | m | l
-castle       | château châteaux     | m | lg
-church       | église               | f | lg
-school       | école                | f | lg
-museum       | musée                | m | lg
-hotel        | hôtel                | m | lg
-hospital     | hôpital hôpitaux     | m | lg
+castle       | château châteaux     | m | lgm
+church       | église               | f | lgm
+school       | école                | f | lgm
+museum       | musée                | m | lgm
+hotel        | hôtel                | m | lgm
+hospital     | hôpital hôpitaux     | m | lgm
 village      | village              | m | lg
-library      | bibliothèque         | f | lg
-kitchen      | cuisine              | f | l
+library      | bibliothèque         | f | lgm
+kitchen      | cuisine              | f | lm
 forest       | forêt                | f | l
-hamlet       | *hameau hameaux      | m | l
+hamlet       | *hameau hameaux      | m | lg
 table        | table                | f | u
 bed          | lit                  | m | u
 chair        | chaise               | f | u
@@ -224,7 +235,7 @@ BEFORE = [
 small     | petit                                      | pkaowflguet
 big       | grand                                      | aolguet
 beautiful | beau belle beaux belles bel                | aowlguet
-old       | vieux vieille vieux vieilles vieil         | pkaowlguet
+old       | vieux vieille vieux vieilles vieil         | qrkaowlguet
 new       | nouveau nouvelle nouveaux nouvelles nouvel | polgue
 good      | bon bonne bons bonnes                      | pwfsd
 young     | jeune                                      | pka
@@ -237,12 +248,12 @@ huge      | énorme                                     | aoflguet
 NEAREST = [
     _adjective(*row)
     for row in _rows("""
-blue      | bleu                                       | olue
-red       | rouge                                      | oflue
+blue      | bleu                                       | omue
+red       | rouge                                      | ofmue
 green     | vert                                       | ofuet
 black     | noir                                       | aoue
-white     | blanc blanche blancs blanches              | aolue
-grey      | gris grise gris grises                     | aolue
+white     | blanc blanche blancs blanches              | aomue
+grey      | gris grise gris grises                     | aomue
 yellow    | jaune                                      | ofue
 french    | français française français françaises      | pkowsd
 italian   | italien italienne italiens italiennes      | pkowsd
@@ -254,11 +265,11 @@ AFTER = [
     _adjective(*row)
     for row in _rows("""
 heavy     | lourd                                      | hu
-strange   | étrange                                    | paowlgut
+strange   | étrange                                    | paowlgute
 expensive | cher chère chers chères                    | ofsd
 empty     | vide                                       | blu
 cold      | froid                                      | sdl
-dangerous | dangereux dangereuse dangereux dangereuses | al
+dangerous | dangereux dangereuse dangereux dangereuses | a
 sad       | triste                                     | w
 famous    | célèbre                                    | pwlg
 tired     | fatigué                                    | pka
@@ -273,7 +284,17 @@ honest    | honnête                                    | pk
 ]
 
 NEVER_PREDICATE = {"new", "french", "italian"}  # "la maison est nouvelle" would be odd French
-STATES = {"tired", "happy", "proud", "sick", "kind", "shy", "dangerous", "cold", "empty"}  # of today or always
+STATES = {
+    "tired",
+    "happy",
+    "proud",
+    "sick",
+    "kind",
+    "shy",
+    "dangerous",
+    "cold",
+    "empty",
+}  # of today or always
 
 # Verbs: English base form, -s form, past, [particle] | French infinitive and, where not regular, je, il, ils,
 # participle, [être where the past takes it] | kinds of subject. A past "-" is not used.
@@ -286,7 +307,7 @@ dance dances danced        | danser                                    | pk
 work works worked          | travailler                                | pk
 run runs ran               | courir cours court courent couru          | pka
 arrive arrives arrived     | arriver arrive arrive arrivent arrivé être | pka
-fall falls fell            | tomber tombe tombe tombent tombé être     | pkaof
+fall falls fell            | tomber tombe tombe tombent tombé être     | of
 """)
 ]
 
@@ -396,12 +417,12 @@ twelve douze
 PLACING = [
     Preposition(*row)
     for row in _rows("""
-in             | dans     | pkaofueg   | l
-on             | sur      | aof        | u
+in             | dans     | pkaofsdueg | l
+on             | sur      | aofsd      | u
 under          | sous     | aof        | ut
 behind         | derrière | pkaofutlg  | lute
 ~in front ~of  | devant   | pkaofutlg  | lute
-near           | près ~de | pkaofutlge | lutepk
+near           | près ~de | pkaofsdutlge | lutepk
 """)
 ]
 

@@ -1,11 +1,12 @@
 """Phrases in two languages at once: two orders of words, held together by the ideas that the words express.
 
-A `Phrase` keeps its English and its French words. Each word carries the ideas it expresses, so phrases can be put
-together in any order, and the gold links are read off at the end: words of one idea are linked, surely, or
-possibly where one of the two expresses the idea only loosely.
+A `Phrase` keeps its English and its French words. Each word carries the ideas it expresses, so phrases can
+be put together in any order, and the gold links are read off at the end: words of one idea are linked,
+surely, or possibly where one of the two expresses the idea only loosely.
 """
 
 import itertools
+from collections import defaultdict
 from functools import cache
 
 from course_utils.corpus.lexicon import begins_with_vowel
@@ -56,6 +57,8 @@ def _words(text: str, idea: Ideas) -> Words:
 def phrase(english: str, french: str) -> Phrase:
     """A phrase that expresses one new idea; words marked with a tilde express it loosely: "près ~de"."""
     idea = (new_idea(),)
+    if " " not in english and " " not in french:  # the usual case, and the quick one
+        return Phrase(((english, idea, ()),), ((french, idea, ()),))
     return Phrase(_words(english, idea), _words(french, idea))
 
 
@@ -88,28 +91,34 @@ def spell_french(words: Words) -> list[Word]:
 def spell_english(words: Words) -> list[Word]:
     """Turns "a" into "an" before a vowel sound."""
     spelled = list(words)
-    for place, ((text, *ideas), (following, *_)) in enumerate(itertools.pairwise(words)):
-        if text == "a" and (following[0] in "aeiou" or following == "honest"):
-            spelled[place] = ("an", *ideas)
+    for place, (text, sure, loose) in enumerate(words):
+        if text == "a":
+            following = words[place + 1][0]
+            if following[0] in "aeiou" or following == "honest":
+                spelled[place] = ("an", sure, loose)
     return spelled
 
 
 def finished(phrase: Phrase) -> Pair:
     """The pair of sentences that a phrase spells, with the links that its ideas make."""
     english, french = spell_english(phrase.english), spell_french(phrase.french)
-    expressed: dict[int, list[tuple[int, bool]]] = {}  # idea: the English words of it, and whether surely
+    surely: dict[int, list[int]] = defaultdict(list)  # the English words of each idea
+    loosely: dict[int, list[int]] = defaultdict(list)
     for source, (_, sure, loose) in enumerate(english):
         for idea in sure:
-            expressed.setdefault(idea, []).append((source, True))
+            surely[idea].append(source)
         for idea in loose:
-            expressed.setdefault(idea, []).append((source, False))
+            loosely[idea].append(source)
     links, possible = set(), set()
     for target, (_, sure, loose) in enumerate(french):
         for idea in sure:
-            for source, surely in expressed.get(idea, ()):
-                (links if surely else possible).add((source, target))
+            for source in surely[idea]:
+                links.add((source, target))
+        for idea in sure + loose:
+            for source in loosely[idea]:
+                possible.add((source, target))
         for idea in loose:
-            for source, _ in expressed.get(idea, ()):
+            for source in surely[idea]:
                 possible.add((source, target))
     return Pair(
         tuple([word[0] for word in english]),
