@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
+from tqdm.auto import tqdm
 
 from course_utils import figures, training
 from course_utils.corpus import Batches, Pair, Vocabulary
@@ -592,6 +593,53 @@ def test_a_gradient_that_is_nan_never_reaches_the_weights(device):
     with pytest.raises(TrainingDiverged, match=r"gradient norm nan.*Check whether the data"):
         train(model, TRAIN, steps=5)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def as_on_cuda(model: nn.Module, checkpoint=None, *, steps: int) -> training._Run:
+    """A run that does on the CPU what it does on CUDA: losses are read late, the scaler leaves bad steps out."""
+    files = training._Files(checkpoint)
+    run = training._Run(model, TRAIN, VALID, _settings(steps=steps, every=5), None, files, "")
+    run.read_every = 20
+    run.scaler = torch.amp.GradScaler("cpu", init_scale=1.0, growth_interval=2**31 - 1)
+    if files.there():
+        run.resume()
+    return run
+
+
+def test_reading_losses_late_changes_nothing_in_a_good_run():
+    options = {"steps": 12, "every": 5, "warmup": 0, "learning_rate": 0.01, "weight_decay": 0}
+    plain, expected = trained(**options, valid=VALID)
+    model = fresh()
+    run = as_on_cuda(model, steps=12)
+    run.go(tqdm(disable=True))
+    run.end()
+    assert run.history.loss == pytest.approx(expected.loss, rel=1e-4)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, plain.state_dict()[name], rtol=1e-3, atol=1e-5)
+
+
+def test_reading_losses_late_still_names_the_step_and_spares_the_weights():
+    model = Poisoned(at=8, value=math.nan)
+    run = as_on_cuda(model, steps=20)
+    with pytest.raises(TrainingDiverged, match="at step 8: loss nan"):
+        run.go(tqdm(disable=True))
+    assert run.step == 10 and all(value.isfinite().all() for value in model.state_dict().values())
+    run.end()
+    assert mean_loss(model, VALID) == run.history.best[1]["loss"]
+
+
+def test_the_scaler_is_part_of_the_state(tmp_path):
+    file = tmp_path / "weights.safetensors"
+    run = as_on_cuda(fresh(), file, steps=20)
+    run.scaler.scale(torch.ones(1))  # makes its tensors
+    run.scaler.update(0.25)
+    stream = run._stream()
+    for _ in range(7):
+        run._advance(stream)
+    run.save()
+    assert len(run.history.loss) == 7  # saving reads what was not read yet
+    resumed = as_on_cuda(fresh(), file, steps=20)
+    assert resumed.step == 7 and resumed.scaler.state_dict() == run.scaler.state_dict()
 
 
 def test_an_absurd_learning_rate_is_noticed():
