@@ -162,7 +162,7 @@ def curve(
 
 @_shown
 def quality_by_length(
-    series: Mapping[str, Sequence],
+    series: Mapping[str, Sequence[tuple[float, float, float, float]]],
     *,
     xlabel: str = "length of the source sentence (tokens)",
     ylabel: str = "BLEU (0 to 100)",
@@ -171,12 +171,11 @@ def quality_by_length(
 ) -> tuple[Figure, str]:
     """Quality against sentence length, each point with its interval.
 
-    series: {name: points}; a point is (length, score, low, high), or a length bin as `metrics.bleu_by_length`
-    gives it, drawn at its middle. Points without a score (NaN) are left out.
+    series: {name: points}; a point is (length, score, low end, high end). Points with a NaN are left out.
 
     Raises ValueError when an interval ends below its start, or a series has no point.
     """
-    table = {name: np.array([_point(p) for p in points], float) for name, points in series.items()}
+    table = {name: np.array([*points], float) for name, points in series.items()}
     for name, points in table.items():
         table[name] = points = points.reshape(-1, 4)[np.isfinite(points).reshape(-1, 4).all(1)]
         if not len(points):
@@ -201,13 +200,6 @@ def quality_by_length(
         widest = points[np.argmax(points[:, 3] - points[:, 2])]
         alt += f" The widest {interval} of {name}: {_n(widest[2])} to {_n(widest[3])}, at {_n(widest[0])}."
     return figure, alt
-
-
-def _point(each) -> tuple[float, float, float, float]:
-    if hasattr(each, "low_ci"):
-        return (each.low + each.high) / 2, each.score, each.low_ci, each.high_ci
-    x, y, low, high = each
-    return x, y, low, high
 
 
 def _axes(xlabel, ylabel, title, xscale="linear", yscale="linear") -> tuple[Figure, Axes]:

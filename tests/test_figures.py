@@ -150,11 +150,9 @@ def main_lines(figure):
     return [line for line in figure.axes[0].lines if line.get_linestyle() != "None"]
 
 
-def test_quality_by_length_takes_the_bins_of_metrics():
-    from course_utils.metrics import LengthBin
-
-    bins = [LengthBin(5, 10, 30, 99, 98, 99.5), LengthBin(11, 14, 0, *[float("nan")] * 3)]
-    _, alt = figures.quality_by_length.build({"model": bins})
+def test_a_length_without_sentences_is_left_out():
+    empty = (12.5, *[float("nan")] * 3)
+    _, alt = figures.quality_by_length.build({"model": [(7.5, 99, 98, 99.5), empty]})
     assert "model: 99 at 7.5." in alt and "nan" not in alt
 
 

@@ -11,7 +11,7 @@ PAIR = Pair(("the", "blue", "house"), ("la", "maison", "bleue"), frozenset({(0, 
 
 
 def translate(tokens):
-    """The word blue comes last, the rest stays in order; 0.8 of each word's weight lies on its source word."""
+    """The word blue comes last, the rest stays in order; 0.8 of a word's weight is on its source word."""
     order = sorted(range(len(tokens)), key=lambda s: (tokens[s] == "blue", s))
     weights = np.full((len(order) + 1, len(tokens) + 1), 0.2 / len(tokens))
     weights[np.arange(len(order) + 1), [*order, len(tokens)]] = 0.8
