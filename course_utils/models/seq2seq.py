@@ -132,6 +132,26 @@ class AttentionMemory(NamedTuple):
     first: Float[Tensor, "batch hidden"]  # backward h_1
 
 
+class _LaterGradient(torch.autograd.Function):
+    """The gradient of the values V of c_t = a_t V, for all steps in one product.
+
+    Autograd would make a gradient as large as V at every step, and add them up. But c_t is added to the
+    gates, so the two share their gradients G = [g_1; g_2; ...], and the sum over steps is A^T G. So the steps
+    take V as a constant; the gates pass through here before the loop, and on the way back V gets its due.
+    """
+
+    @staticmethod
+    def forward(ctx, gates: Tensor, values: Tensor, rows: list[Tensor]) -> Tensor:
+        ctx.rows = rows  # empty still: the loop will put the weights a_t there
+        return gates.view_as(gates)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        weights = torch.cat(ctx.rows, dim=1).detach().to(gradient.dtype)  # (batch, target, source)
+        return gradient, torch.bmm(weights.mT, gradient), None
+
+
 class AttentionDecoder(nn.Module):
     """The decoder of Bahdanau et al. (2015): it looks at the source with s_{t-1}, then takes its step to s_t.
 
@@ -178,28 +198,36 @@ class AttentionDecoder(nn.Module):
         """s_0 = tanh(W_s backward h_1) (appendix A.2.2); an LSTM's first cell is made in the same way."""
         return torch.tanh(self.bridge(memory.first)).chunk(self.cell.states, dim=-1)
 
-    def advance(
-        self, gates: Float[Tensor, "batch gates"], state: State, memory: AttentionMemory
-    ) -> tuple[State, Float[Tensor, "batch 1 source"]]:
-        """From s_{t-1} to s_t, given the share of E y_{t-1} in the gates; also returns the weights a_t."""
-        query = state[0][:, None]  # s_{t-1}: (batch, 1, hidden)
-        context, weights = self.attention(query, memory.keys, memory.values, memory.mask)  # (5), (6)
-        return self.cell(gates + context[:, 0], state), weights  # s_t = f(s_{t-1}, y_{t-1}, c_t)
+    def unroll(
+        self, gates: Float[Tensor, "batch target gates"], state: State, memory: AttentionMemory
+    ) -> tuple[Float[Tensor, "batch target hidden"], State, Float[Tensor, "batch target source"]]:
+        """Takes one step after another, in Bahdanau's order: look with s_{t-1}, then go to s_t.
+
+        Args:
+            gates: the share of each E y_{t-1} in the cell's gates.
+
+        Returns:
+            All s_t, the last state, and the weights a_t.
+        """
+        states, rows = [], []
+        gates = _LaterGradient.apply(gates, memory.values, rows)
+        values = memory.values.detach()
+        for embedded in gates.unbind(dim=1):  # (batch, gates)
+            query = state[0][:, None]  # s_{t-1}: (batch, 1, hidden)
+            context, weights = self.attention(query, memory.keys, values, memory.mask)  # (5), (6)
+            state = self.cell(embedded + context.squeeze(1), state)  # s_t = f(s_{t-1}, y_{t-1}, c_t)
+            states.append(state[0])
+            rows.append(weights)
+        return torch.stack(states, dim=1), state, torch.cat(rows, dim=1)
 
     def forward(
         self, tokens: Int[Tensor, "batch target"], state: State, memory: AttentionMemory
     ) -> tuple[Float[Tensor, "batch target vocabulary"], State, Float[Tensor, "batch target source"]]:
-        """Reads the target words y_{t-1} one after another: logits of the y_t, last state, weights."""
+        """Reads the target words y_{t-1}: the logits of the y_t, the last state, and the weights."""
         embedded = self.dropout(self.embedding(tokens))  # (batch, target, embedding)
-        states, weights = [], []
-        for gates in self.cell.project(0, embedded).unbind(dim=1):
-            state, row = self.advance(gates, state, memory)
-            states.append(state[0])
-            weights.append(row)
-        weights = torch.cat(weights, dim=1)  # (batch, target, source)
+        states, state, weights = self.unroll(self.cell.project(0, embedded), state, memory)
         contexts = torch.bmm(weights, memory.states)  # (5) c_t of all steps: (batch, target, width)
-        logits = self.readout(torch.cat([torch.stack(states, dim=1), embedded, contexts], dim=-1))  # (4)
-        return logits, state, weights
+        return self.readout(torch.cat([states, embedded, contexts], dim=-1)), state, weights  # (4)
 
 
 class VectorMemory(NamedTuple):
