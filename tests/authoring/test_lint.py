@@ -114,14 +114,6 @@ def test_only_code_cells_carry_tags(texts):
     assert any("only code cells" in finding for finding in lint(notebook, texts[0]))
 
 
-@pytest.mark.parametrize(
-    ("registered", "finding"),
-    [
-        ({}, "the registry of checks has []"),
-        ({"04.1": Exercise(), "04.2": Exercise(id="04.2")}, "has ['04.1', '04.2']"),
-        ({"04.1": Exercise(function="triple")}, "has to define triple"),
-    ],
-)
 def test_a_solution_earns_its_points(texts):
     notebook = compose(texts[1])
     [check] = tagged(notebook, "check:").values()
@@ -131,6 +123,14 @@ def test_a_solution_earns_its_points(texts):
         assert len(found) == findings and all("04.1 does not earn its 3 points" in text for text in found)
 
 
+@pytest.mark.parametrize(
+    ("registered", "finding"),
+    [
+        ({}, "the registry of checks has []"),
+        ({"04.1": Exercise(), "04.2": Exercise(id="04.2")}, "has ['04.1', '04.2']"),
+        ({"04.1": Exercise(function="triple")}, "has to define triple"),
+    ],
+)
 def test_the_exercises_are_those_of_the_registry(texts, monkeypatch, registered, finding):
     monkeypatch.setattr(rules, "exercises_of", lambda lesson: registered)
     [found] = lint(compose(texts[1]), texts[1])
