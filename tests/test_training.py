@@ -596,7 +596,7 @@ def test_a_gradient_that_is_nan_never_reaches_the_weights(device):
 
 
 def as_on_cuda(model: nn.Module, checkpoint=None, *, steps: int) -> training._Run:
-    """A run that does on the CPU what it does on CUDA: losses are read late, the scaler leaves bad steps out."""
+    """A run that does on the CPU what CUDA runs do: losses are read late, the scaler leaves bad steps out."""
     files = training._Files(checkpoint)
     run = training._Run(model, TRAIN, VALID, _settings(steps=steps, every=5), None, files, "")
     run.read_every = 20
