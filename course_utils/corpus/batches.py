@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ class _Encoded:
         lengths = [len(sentence) for sentence in sentences]
         self.lengths = torch.tensor(lengths)
         self.starts = self.lengths.cumsum(0) - self.lengths
-        self.ids = torch.tensor([number for sentence in sentences for number in sentence])
+        self.ids = torch.from_numpy(np.fromiter(chain.from_iterable(sentences), np.int64))
 
     def rows(
         self, index: Int64[Tensor, " batch"]
