@@ -7,8 +7,8 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from . import engine
-from .engine import Exercise, Verdict
+from course_utils.checks import engine
+from course_utils.checks.engine import Exercise, Verdict
 
 __all__ = ["check", "exercises", "find", "summary"]
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .limit import TimeUp, within
+from course_utils.checks.limit import TimeUp, within
 
 Inputs = dict[str, Any]
 Outputs = dict[str, Any]

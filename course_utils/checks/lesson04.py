@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.random import Generator, default_rng
 
-from .engine import (
+from course_utils.checks.engine import (
     Exercise,
     Finding,
     Inputs,

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from .pairs import Pair
-from .text import BOS, EOS, PAD, Vocabulary, shortened
+from course_utils.corpus.pairs import Pair
+from course_utils.corpus.text import BOS, EOS, PAD, Vocabulary, shortened
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from ..runtime import under_test
+from course_utils.runtime import under_test
 
 _CHUNK = 1 << 16
 _TRIES = 5  # connections to one address, each going on where the last broke off

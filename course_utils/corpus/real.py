@@ -10,10 +10,10 @@ from pathlib import Path
 
 import emoji
 
-from . import grammar
-from .fetch import DownloadError, cache_folder, fetch
-from .pairs import Corpus, Pair, split
-from .text import shortened, tokenise
+from course_utils.corpus import grammar
+from course_utils.corpus.fetch import DownloadError, cache_folder, fetch
+from course_utils.corpus.pairs import Corpus, Pair, split
+from course_utils.corpus.text import shortened, tokenise
 
 TATOEBA_ADDRESSES = (
     "https://storage.googleapis.com/download.tensorflow.org/data/fra-eng.zip",
