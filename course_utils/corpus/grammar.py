@@ -343,7 +343,7 @@ class _Writer:
     """Writes phrases of exactly the wished number of English words, with all draws from one seed.
 
     Throughout, `size` counts English words, `time` is a key of `_SHAPES`, `closing` is how many relative or
-    "that" clauses, one in the other, may end the phrase, `owner` the subject that "his" or "their" belongs to.
+    "that" clauses, one in the other, may end the phrase, `owner` whom "his", "her", "its", "their" mean.
     """
 
     def __init__(self, seed: int) -> None:
@@ -440,7 +440,7 @@ class _Writer:
         return NounPhrase(written + self.joined(back, subject).crossed(word), subject)
 
     def filling(self, noun: Noun, size: int) -> tuple[bool, bool, Adjective | None, Sequence[Adjective]]:
-        """What `size` words beside a noun say: is it plural, is it counted, adjectives before and after it."""
+        """What `size` words beside a noun say: is it plural, is it counted, adjectives before and after."""
         before, nearest, after = _adjectives(noun.kinds)
         plural = not noun.mass and self.chance(0.35)
         if size == 3 and len(after) > 1 and (noun.mass or self.chance(0.6)):
@@ -505,7 +505,7 @@ class _Writer:
     # Relative clauses
 
     def relative(self, size: int, noun: Noun, subject: Subject, closing: int) -> Phrase:
-        """A relative clause right after its noun: "who sings", "that the king sees", "where the king sings"."""
+        """A relative clause, right after its noun: "who sings", "that the king sees"."""
         subject = subject._replace(specific=True)
         options = []
         if subject.animate or size == 4 or _prepositions(noun.kinds, 3):
@@ -798,8 +798,8 @@ _SHORTEST, _LONGEST = 3, 60
 def _check_lengths(low: int, high: int) -> None:
     if not _SHORTEST <= low <= high <= _LONGEST:
         raise ValueError(
-            f"lengths from {low} to {high} English words: the grammar writes {_SHORTEST} to {_LONGEST}, and the "
-            "least must not be above the most"
+            f"lengths from {low} to {high} English words: the grammar writes {_SHORTEST} to {_LONGEST}, "
+            "and the least must not be above the most"
         )
 
 
@@ -812,7 +812,7 @@ def sample_length(length: int, *, count: int, seed: int) -> list[Pair]:
 
 
 def sample(count: int, *, seed: int, min_length: int = 3, max_length: int = 60) -> list[Pair]:
-    """`count` English-French pairs; all lengths from `min_length` to `max_length` English words equally likely.
+    """`count` English-French pairs; lengths from `min_length` to `max_length` English words equally likely.
 
     The same seed gives the same pairs. Short sentences may come up more than once. Raises ValueError for
     lengths outside 3 to 60.

@@ -11,11 +11,11 @@ A star marks an aspirated h: "le hibou", not "l'hibou".
 
 Kinds of noun, one letter each, say which verbs, adjectives and prepositions a noun goes with:
 
-    p person             o thing            f piece of food   l place to be in
-    q who may be mine    b container        s solid food      g place to go to
-    r who may be old     c thing to wash    d drink           m building or room
-    k relative           h thing to lift    t tree            u thing to be on or under
-    a animal             w written work                       e door or window
+    p person             o thing              s solid food        u thing to be on or under
+    q who may be mine    b container          d drink             e door or window
+    r who may be old     w written work       l place to be in    t tree
+    k relative           f piece of food      g place to go to
+    a animal                                  m building or room
 """
 
 from dataclasses import dataclass
@@ -172,29 +172,21 @@ wolf wolves  | loup                 | m | a
 owl          | *hibou hiboux        | m | a
 hedgehog     | *hérisson            | m | a
 donkey       | âne                  | m | a
-turtle       | tortue               | f | a
-hat          | chapeau chapeaux     | m | oc
-coat         | manteau manteaux     | m | oc
-dress        | robe                 | f | oc
-lamp         | lampe                | f | oh
-clock        | horloge              | f | oh
-knife knives | couteau couteaux     | m | oc
-plate        | assiette             | f | oc
-violin       | violon               | m | oh
-harp         | *harpe               | f | oh
-axe          | *hache               | f | oh
-ladder       | échelle              | f | oh
-umbrella     | parapluie            | m | oh
-flower       | fleur                | f | o
+hat          | chapeau chapeaux     | m | o
+coat         | manteau manteaux     | m | o
+dress        | robe                 | f | o
+clock        | horloge              | f | o
+plate        | assiette             | f | o
+harp         | *harpe               | f | o
+axe          | *hache               | f | o
+ladder       | échelle              | f | o
 key          | clé                  | f | o
-box          | boîte                | f | obh
-bag          | sac                  | m | obh
-book         | livre                | m | owh
+box          | boîte                | f | ob
+bag          | sac                  | m | ob
+book         | livre                | m | ow
 letter       | lettre               | f | ow
-poem         | poème                | m | w
 story        | histoire             | f | w
 apple        | pomme                | f | f
-pear         | poire                | f | f
 orange       | orange               | f | f
 egg          | œuf                  | m | f
 cake         | gâteau gâteaux       | m | f
@@ -253,8 +245,6 @@ red       | rouge                                      | ofmue
 green     | vert                                       | ofuet
 black     | noir                                       | aoue
 white     | blanc blanche blancs blanches              | aomue
-grey      | gris grise gris grises                     | aomue
-yellow    | jaune                                      | ofue
 french    | français française français françaises      | pkowsd
 italian   | italien italienne italiens italiennes      | pkowsd
 """)
@@ -264,7 +254,7 @@ italian   | italien italienne italiens italiennes      | pkowsd
 AFTER = [
     _adjective(*row)
     for row in _rows("""
-heavy     | lourd                                      | hu
+heavy     | lourd                                      | ou
 strange   | étrange                                    | paowlgute
 expensive | cher chère chers chères                    | ofsd
 empty     | vide                                       | blu
@@ -275,7 +265,6 @@ famous    | célèbre                                    | pwlg
 tired     | fatigué                                    | pka
 happy     | heureux heureuse heureux heureuses         | pka
 shy       | timide                                     | pka
-proud     | fier fière fiers fières                    | pka
 sick      | malade                                     | pka
 kind      | gentil gentille gentils gentilles          | pk
 rich      | riche                                      | pk
@@ -324,11 +313,8 @@ wait waits waited for      | attendre attends attend attendent attendu | pka | p
 listen listens listened to | écouter                                   | pka | pk            | un
 love loves loved           | aimer                                     | pka | pka           | le
 help helps helped          | aider                                     | pk  | pk            | un
-invite invites invited     | inviter                                   | pk  | pk            | un
 find finds found           | trouver                                   | pk  | aofg          | de
 buy buys bought            | acheter achète achète achètent acheté     | pk  | aofsdu        | de
-wash washes washed         | laver                                     | pk  | ace           | un
-lift lifts lifted          | soulever soulève soulève soulèvent soulevé | pk | hu            | un
 draw draws drew            | dessiner                                  | pk  | paolgute      | de
 write writes wrote         | écrire écris écrit écrivent écrit         | pk  | w             | de
 open opens opened          | ouvrir ouvre ouvre ouvrent ouvert         | pk  | be            | un
@@ -342,7 +328,6 @@ GIVING = [
     _verb(*row)
     for row in _rows("""
 give gives gave            | donner                                    | pk  | aofsd         | de
-show shows showed          | montrer                                   | pk  | aow           | un
 bring brings brought       | apporter                                  | pk  | ofsd          | de
 """)
 ]
@@ -363,7 +348,6 @@ SAYING = [
     for row in _rows("""
 say says -                 | dire dis dit disent dit                   | pk
 think thinks -             | penser                                    | pk
-know knows -               | savoir sais sait savent su                | pk
 """)
 ]
 
