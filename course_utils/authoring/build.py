@@ -22,6 +22,7 @@ from course_utils.authoring.notebooks import (
     cut,
     dumps,
     load,
+    place,
     tidy,
     write,
 )
@@ -176,13 +177,6 @@ def difference(expected: NotebookNode, stored: NotebookNode) -> str | None:
     if len(expected.cells) != len(stored.cells):
         return f"{len(stored.cells)} cells are stored, the text has {len(expected.cells)}"
     return None
-
-
-def place(notebook: NotebookNode, index: int) -> str:
-    """A cell as people find it: its number, counted from 1, and its first line."""
-    cell = notebook.cells[index]
-    lines = cell.source.strip().splitlines() or [""]
-    return f"cell {index + 1} ({cell.cell_type}: {lines[0][:60]!r})"
 
 
 def _outputs(notebook: NotebookNode) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
-from course_utils.authoring.notebooks import Text, dumps, exercises_of, tagged
+from course_utils.authoring.notebooks import Text, dumps, exercises_of, place, tagged
 
 CELL_LINES = 22
 NOTEBOOK_BYTES = 1_500_000
@@ -27,29 +27,30 @@ def lint(notebook: NotebookNode, text: Text) -> list[str]:
     """What breaks the rules in a composed notebook, and in the outputs where it was executed."""
     name = text.built.relative_to(text.root).as_posix()
     found = [*_headings(notebook), *_exercises(notebook, text)]
-    for number, cell in enumerate(notebook.cells, start=1):
-        found += [f"cell {number}: {finding}" for finding in (*_source(cell), *_stored(cell, text))]
+    for index, cell in enumerate(notebook.cells):
+        found += [f"{place(notebook, index)} {finding}" for finding in (*_source(cell), *_stored(cell, text))]
     size = len(dumps(notebook).encode())
     if size > NOTEBOOK_BYTES:
-        found.append(f"{size:,} bytes, more than {NOTEBOOK_BYTES:,}: store fewer or smaller figures")
+        found.append(f"has {size:,} bytes, more than {NOTEBOOK_BYTES:,}: store fewer or smaller figures")
     return [f"{name}: {finding}." for finding in found]
 
 
 def _source(cell: NotebookNode) -> Iterator[str]:
     lines = len(cell.source.splitlines())
     if cell.cell_type == "code" and lines > CELL_LINES:
-        yield f"{lines} lines of code, more than {CELL_LINES}: split it"
+        yield f"has {lines} lines of code, more than {CELL_LINES}: split it"
     if _MACHINE_PATH.search(cell.source):
         yield f"names a path of a machine: {_MACHINE_PATH.search(cell.source)[0]}"
     tags = cell.metadata.get("tags", [])
     for tag in tags:
         if tag not in TAGS and not re.fullmatch(r"(exercise|check):\d\d\.\d+", tag):
-            yield f"unknown tag {tag!r}; known are exercise:NN.N, check:NN.N, {', '.join(sorted(TAGS))}"
+            known = ", ".join(["exercise:NN.N", "check:NN.N", *sorted(TAGS)])
+            yield f"has the unknown tag {tag!r}; known are {known}"
     if cell.cell_type != "code" and tags:
-        yield "only code cells carry tags"
+        yield "has tags, which only code cells carry"
     judges = "summary" in tags or any(tag.startswith("check:") for tag in tags)
     if judges and "nbval-check-output" not in tags:
-        yield "a cell that judges needs the tag nbval-check-output too"
+        yield "judges, and needs the tag nbval-check-output too"
     if cell.cell_type == "markdown":
         yield from _pictures(cell.source)
 
@@ -62,26 +63,27 @@ def _stored(cell: NotebookNode, text: Text) -> Iterator[str]:
             *(value for value in data.values() if isinstance(value, str)),
         ):
             if _MACHINE_PATH.search(content):
-                yield f"its output names a path of a machine: {_MACHINE_PATH.search(content)[0]}"
+                yield f"has an output that names a path of a machine: {_MACHINE_PATH.search(content)[0]}"
         for kind in ("text/html", "text/markdown", "image/svg+xml"):
             yield from _pictures(data.get(kind, ""))
         if "text/html" not in data and any(kind.startswith("image/") for kind in data):
-            yield "a bare image: show it through course_utils.figures.show, with alt text"
+            yield "stores a bare image: show it through course_utils.figures.show, with alt text"
         claim = output.get("metadata", {}).get("claim")
         if claim and not claim["holds"]:
-            yield f"claim {claim['id']} does not hold: {claim['sentence']} (measured: {claim['measured']})"
+            measured = f"{claim['sentence']} (measured: {claim['measured']})"
+            yield f"claims {claim['id']}, which does not hold: {measured}"
         if claim and claim["lesson"] != text.lesson:
-            yield f"claim {claim['id']} belongs to lesson {claim['lesson']}"
+            yield f"claims {claim['id']}, which belongs to lesson {claim['lesson']}"
 
 
 def _pictures(content: str) -> Iterator[str]:
     if any(not _ALT.search(tag) for tag in _IMAGE.findall(content)):
-        yield "an image without alt text: say what is seen"
+        yield "has an image without alt text: say what is seen"
     for alt, source in _MARKDOWN_IMAGE.findall(content):
         if not alt.strip():
-            yield "an image without alt text: say what is seen"
+            yield "has an image without alt text: say what is seen"
         if re.match(r"(https?:)?//", source):
-            yield f"an image from outside: {source}"
+            yield f"shows an image from outside: {source}"
     if _OUTSIDE.search(content):
         yield f"loads something from outside: {_OUTSIDE.search(content)[0]}"
 

@@ -269,6 +269,13 @@ def load(path: Path) -> NotebookNode:
     return notebook
 
 
+def place(notebook: NotebookNode, index: int) -> str:
+    """A cell as people find it: its number, counted from 1, and its first line."""
+    cell = notebook.cells[index]
+    lines = cell.source.strip().splitlines() or [""]
+    return f"cell {index + 1} ({cell.cell_type}: {lines[0][:60]!r})"
+
+
 def exercises_of(lesson: str) -> dict[str, "Exercise"]:
     """The exercises of a lesson by id, as the registry of checks has them; empty where there are none."""
     from course_utils import checks  # it imports torch
