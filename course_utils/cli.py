@@ -3,11 +3,21 @@
 Heavy imports stand inside the commands, so that `course --help` answers at once.
 """
 
+import json
+import shutil
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from course_utils.authoring import AuthoringError
+from course_utils.claims import Claim, ClaimError, read
+
+NEEDED = {"ipykernel", "jupytext", "nbclient", "nbformat"}  # what a base install may lack
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,14 +52,25 @@ def main(
     """Options of all commands."""
 
 
-def _fail(message: object) -> typer.Exit:
-    typer.echo(f"course: {message}", err=True)
-    return typer.Exit(1)
-
-
-def _interrupted() -> typer.Exit:
-    typer.echo("course: interrupted; nothing half-done was written.", err=True)
-    return typer.Exit(130)
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns what a user can mend, or wanted, into one line and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("course: interrupted; nothing half-done was written.", err=True)
+        raise typer.Exit(130) from None
+    except (AuthoringError, ClaimError) as error:
+        typer.echo(f"course: {error}", err=True)
+        raise typer.Exit(1) from None
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        typer.echo(
+            f"course: this command needs {error.name}. Install it with: pip install 'attention-course[dev]'",
+            err=True,
+        )
+        raise typer.Exit(1) from None
 
 
 @app.command()
@@ -74,21 +95,17 @@ def build(
     in its own folder, and stored as .ipynb with their outputs; exercises/NN_slug.ipynb is the solution with
     the answers taken out. If a cell fails, the notebooks on disk stay as they were.
     """
-    from course_utils.authoring.build import build as build_text
-    from course_utils.authoring.build import stale
-    from course_utils.authoring.notebooks import AuthoringError, find_root, find_texts
+    sound = True
+    with _told():
+        from course_utils.authoring.build import build as build_text
+        from course_utils.authoring.build import stale
+        from course_utils.authoring.notebooks import find_root, find_texts
 
-    try:
-        findings: list[str] = []
         for text in find_texts(find_root(), lessons or ()):
-            findings += stale(text) if check else build_text(text, scale=scale.value, say=typer.echo)
-    except AuthoringError as error:
-        raise _fail(error) from None
-    except KeyboardInterrupt:
-        raise _interrupted() from None
-    for finding in findings:
-        typer.echo(finding, err=True)
-    if findings:
+            for finding in stale(text) if check else build_text(text, scale=scale.value, say=typer.echo):
+                typer.echo(finding, err=True)
+                sound = False
+    if not sound:
         raise typer.Exit(1)
     if check:
         typer.echo("Every notebook is up to date.")
@@ -108,15 +125,10 @@ def check(
     Every cell is run in a fresh kernel, whether or not another one raises; then the functions that your cells
     defined are judged. The notebook itself is not changed. Exits with 0 only if all points are earned.
     """
-    from course_utils.authoring.notebooks import AuthoringError
-    from course_utils.authoring.verify import verify
+    with _told():
+        from course_utils.authoring.verify import verify
 
-    try:
         report = verify(notebook, timeout=timeout)
-    except AuthoringError as error:
-        raise _fail(error) from None
-    except KeyboardInterrupt:
-        raise _interrupted() from None
     typer.echo(report)
     if report.points < report.out_of:
         raise typer.Exit(1)
@@ -133,12 +145,9 @@ def claims(
 
     Exits with 1 if a claim does not hold.
     """
-    import json
+    with _told():
+        from course_utils.authoring.notebooks import find_root
 
-    from course_utils.authoring.notebooks import AuthoringError, find_root
-    from course_utils.claims import ClaimError, read
-
-    try:
         folder = find_root() / "notebooks"
         paths = sorted(folder.glob("*.ipynb"))
         if lessons:
@@ -150,8 +159,6 @@ def claims(
                 )
             paths = [path for path in paths if path.stem[:2] in wanted]
         ledger = read(paths)
-    except (AuthoringError, ClaimError) as error:
-        raise _fail(error) from None
     if as_json:
         typer.echo(json.dumps([entry.as_dict() for entry in ledger], indent=1, ensure_ascii=False))
     else:
@@ -163,10 +170,7 @@ def claims(
         raise typer.Exit(1)
 
 
-def _entry(entry) -> str:
-    import shutil
-    import textwrap
-
+def _entry(entry: Claim) -> str:
     width = max(40, min(100, shutil.get_terminal_size().columns))
     verdict = "holds" if entry.holds else "DOES NOT HOLD"
     lines = [f"{entry.id}  {verdict}"]

@@ -74,6 +74,16 @@ def test_outside_the_repository_commands_say_so(course, command):
     assert "not inside the course's repository" in result.stderr
 
 
+@pytest.mark.parametrize("command", [("build",), ("check", "04_x.ipynb")])
+def test_what_a_base_install_lacks_is_named(course, monkeypatch, command):
+    for module in [name for name in sys.modules if name.startswith("course_utils.authoring.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "nbformat", None)
+    result = course(*command)
+    assert result.exit_code == 1
+    assert "needs nbformat" in result.stderr and "attention-course[dev]" in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments", [("build", "--scale", "huge"), ("check",), ("check", "x", "--timeout", "0"), ("bild",)]
 )

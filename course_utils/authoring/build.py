@@ -13,9 +13,9 @@ from pathlib import Path
 from nbformat import NotebookNode
 from tqdm import tqdm
 
+from course_utils.authoring import AuthoringError
 from course_utils.authoring.lint import lint
 from course_utils.authoring.notebooks import (
-    AuthoringError,
     Text,
     bare,
     compose,

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING
 import nbformat
 from nbformat import NotebookNode
 
+from course_utils.authoring import AuthoringError
+
 if TYPE_CHECKING:
     from course_utils.checks import Exercise
 
@@ -36,10 +38,6 @@ _RESTORE = (
     "Restore a good copy (Jupyter keeps the last one in .ipynb_checkpoints), or start from a fresh one."
 )
 _NAME = re.compile(r"(\d\d)_[a-z0-9_]+")
-
-
-class AuthoringError(Exception):
-    """Something is wrong with a text, a notebook or the repository; the message says where and what to do."""
 
 
 @dataclass(frozen=True)

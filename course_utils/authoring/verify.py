@@ -13,8 +13,9 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 from tqdm import tqdm
 
+from course_utils.authoring import AuthoringError
 from course_utils.authoring.build import Failure, kernel
-from course_utils.authoring.notebooks import AuthoringError, exercises_of, load, place
+from course_utils.authoring.notebooks import exercises_of, load, place
 
 JUDGING = (
     300.0  # seconds for one exercise: the checks have their own, shorter limits on what an answer may take

@@ -14,8 +14,9 @@ import pytest
 from tiny import LESSON, make
 
 from course_utils import claims
+from course_utils.authoring import AuthoringError
 from course_utils.authoring.build import build, stale
-from course_utils.authoring.notebooks import AuthoringError, Text, find_texts
+from course_utils.authoring.notebooks import Text, find_texts
 
 BUILT = ("notebooks/04_tiny.ipynb", "solutions/04_tiny.ipynb", "exercises/04_tiny.ipynb")
 

@@ -13,10 +13,10 @@ from nbformat.v4 import new_output
 from tiny import LESSON, PYPROJECT, SOLUTION
 
 from course_utils import runtime
+from course_utils.authoring import AuthoringError
 from course_utils.authoring.notebooks import (
     BEGIN,
     END,
-    AuthoringError,
     Text,
     _without_solution,
     address,

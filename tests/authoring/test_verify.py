@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from course_utils import checks
-from course_utils.authoring.notebooks import AuthoringError
+from course_utils.authoring import AuthoringError
 from course_utils.authoring.verify import verify
 
 RIGHT = """\
