@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from course_utils.models.attention import AdditiveScore, Attention
 from course_utils.models.recurrent import CELLS, State
@@ -48,7 +47,10 @@ class Encoded(NamedTuple):
 class Encoder(nn.Module):
     """Reads the source with a GRU or LSTM, in both directions or from the end to the start.
 
-    Sentences are packed, so that padding changes no result: each row is read as if it were alone.
+    Padding changes no result: each row is read as if it were alone. Padding stands at the end, where the
+    forward direction meets it after all words; and for the backward direction the words of each row are
+    turned around in their own places, so that it too starts with a word. That does what packing does
+    (pack_padded_sequence), in less time on a CPU and without asking a GPU for the lengths.
 
     Args:
         vocabulary: the number of source words.
@@ -74,30 +76,23 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.dropout = nn.Dropout(dropout)
-        self.rnn = RNNS[cell](embedding, hidden, batch_first=True, bidirectional=bidirectional)
+        self.forward_rnn = RNNS[cell](embedding, hidden, batch_first=True) if bidirectional else None
+        self.backward_rnn = RNNS[cell](embedding, hidden, batch_first=True)
         self.hidden = hidden
         self.width = 2 * hidden if bidirectional else hidden
 
     def forward(
         self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"]
     ) -> Encoded:
-        """Encodes sentences that are padded at their end; each has to have at least one real token."""
-        lengths = source_mask.sum(dim=1)  # (batch,)
-        if not self.rnn.bidirectional:
-            source = _reverse(source, lengths)
-        states, last = self._read(self.dropout(self.embedding(source)), lengths)
-        if not self.rnn.bidirectional:
-            states = _reverse(states, lengths)
-        if isinstance(last, tuple):  # an LSTM's (h, c)
-            last = last[0]
-        return Encoded(states, last[-1])  # the last direction is the one that reads backward
-
-    def _read(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, State | Tensor]:
-        if embedded.is_meta:  # packing needs the lengths as numbers, and tensors on meta have none
-            return self.rnn(embedded)
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.rnn(packed)
-        return pad_packed_sequence(states, batch_first=True, total_length=embedded.shape[1])[0], last
+        """Encodes sentences that are padded at their end and have at least one real token each."""
+        embedded = self.dropout(self.embedding(source))  # (batch, source, embedding)
+        lengths = source_mask.sum(dim=1)
+        states, _ = self.backward_rnn(_reverse(embedded, lengths))
+        states = _reverse(states, lengths)  # (batch, source, hidden)
+        first = states[:, 0]  # backward h_1
+        if self.forward_rnn is not None:
+            states = torch.cat([self.forward_rnn(embedded)[0], states], dim=-1)  # (7)
+        return Encoded(states * source_mask[:, :, None], first)
 
 
 def _reverse(rows: Tensor, lengths: Int[Tensor, "batch"]) -> Tensor:
