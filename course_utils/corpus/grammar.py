@@ -11,7 +11,7 @@ for several. The words stand in `lexicon.py`, the algebra of two-language phrase
   "them" stand for the simple object just before; "he", "she", "it", "they" for the subject just before.
   "who" and "that" follow their noun directly.
 - A predicate that holds a relative or a "that" clause ends there: nothing after it could belong to either
-  verb.
+  verb. Two subjects are joined only at the start of a sentence, where nothing before "and" could claim one.
 - Nothing agrees with what is not said. In the past no pronoun and no "that" stands for a direct object, so
   only participles with être agree, with their subject; I, me, us and you never meet a word that would show
   gender.
@@ -223,7 +223,7 @@ def _adjectives(kinds: str) -> tuple[list[Adjective], list[Adjective], list[Adje
     """Adjectives for these kinds of noun: before it in French, nearest to it in English, others."""
     tables = lexicon.BEFORE, lexicon.NEAREST, lexicon.AFTER
     before, nearest, after = ([a for a in table if _fit(a.kinds, kinds)] for table in tables)
-    return before, nearest, after
+    return before, nearest or [a for a in after if a.english in lexicon.STATES], after
 
 
 @cache
@@ -348,7 +348,7 @@ class _Writer:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
-        self.used = set()  # words drawn in this sentence
+        self.used = set()  # words drawn in this clause, and what joins the clauses
 
     # Draws
 
@@ -366,13 +366,12 @@ class _Writer:
         return first, self.fresh([option for option in options if option is not first])
 
     def fresh(self, options: Sequence):
-        """One of the options, not drawn in this sentence yet if that is easily had."""
-        option = self.pick(options)
-        for _ in range(3):
+        """One of the options, not drawn in this clause yet if that is easily had."""
+        for _ in range(6):
+            option = options[int(self.random() * len(options))]
             if option not in self.used:
+                self.used.add(option)
                 break
-            option = self.pick(options)
-        self.used.add(option)
         return option
 
     def noun(self, kinds: str) -> Noun:
@@ -450,7 +449,7 @@ class _Writer:
         if size - counted == 0:
             return plural, counted, None, ()
         if size - counted == 2:
-            return plural, counted, self.fresh(before), (self.fresh(nearest or after),)
+            return plural, counted, self.fresh(before), (self.fresh(nearest),)
         adjective = self.fresh(before + nearest + after)
         return (
             (plural, counted, adjective, ()) if adjective in before else (plural, counted, None, (adjective,))
@@ -576,7 +575,7 @@ class _Writer:
         if rest == 3:
             pair = _predicative(subject.kinds, moment, described=True)
             return verb + self.joined(self.two(pair), subject) if len(pair) > 1 else None
-        if rest > 3 and not subject.animate:
+        if rest > 1 and not subject.animate:
             return None
         adjective = self.fresh(_predicative(subject.kinds, moment or rest > 1, subject.described))
         more = self.adjunct(rest - 1, subject, shape, subject.kinds, closing)
@@ -685,13 +684,13 @@ class _Writer:
     def clause(self, size: int, time: str, closing: int = 2) -> Phrase:
         """A subject and its predicate, or two predicates."""
         part = min(size - 1, self.between(2, size // 2 if closing and size > 8 else 3))
-        kinds = "pk" if self.chance(0.65) else "a" if size - part < 3 or self.chance(0.5) else "ofsdlute"
+        kinds = "pk" if self.chance(0.65) else "a" if size - part < 4 or self.chance(0.5) else "ofsdlute"
         who = self.speaker_or(lambda: self.noun_phrase(part, kinds, closing=min(closing, 1)))
         return who.phrase + self.predicates(size - who.phrase.size, who.subject, time, closing)
 
     def predicates(self, size: int, subject: Subject, time: str, closing: int) -> Phrase:
         """One predicate, or two joined by "and" or "but"."""
-        if size < 6 or not subject.animate or self.chance(0.7):
+        if size < 6 or not subject.animate or subject.first or self.chance(0.7):
             return self.predicate(size, subject, time, closing)
         if time != "past" and self.chance(0.6):
             written = self.doing_both(size, subject, time)
@@ -718,7 +717,7 @@ class _Writer:
 
     def twin(self, size: int, time: str) -> Phrase:
         """Two clauses, the second about the subject of the first: the girl sings because she is happy."""
-        joint = self.pick(_JOINTS["past" if time == "past" else "present"])
+        joint = self.fresh(_JOINTS["past" if time == "past" else "present"])
         if time != "past" and joint in _BESIDE_PLAIN:
             time = "plain"
         head = self.simple(self.noun("pka"), self.between(2, min(size - 4, 4)))
@@ -750,6 +749,7 @@ class _Writer:
         for place, part in enumerate(parts):
             beside = joints[max(place - 1, 0) : place + 1]
             plain = time == "present" and any(joint in _BESIDE_PLAIN for joint in beside)
+            self.used = set(joints)
             if place > 0:
                 written += phrase(*joints[place - 1])
             if part >= 7 and self.chance(0.25):
@@ -771,16 +771,18 @@ class _Writer:
         return [4 + high - low for low, high in itertools.pairwise([0, *cuts, spare])]
 
     def joints(self, count: int, time: str) -> list[tuple[str, str]]:
-        """Conjunctions and commas; all but "and" once a sentence, a comma never last."""
+        """Conjunctions, all but "and" once a sentence, and commas: "one, another and a third"."""
         options = _JOINTS[time]
-        chosen = []
-        for place in range(count):
-            joint = _COMMA if place < count - 1 and self.chance(0.3) else self.pick(options)
-            if joint not in (_AND, _COMMA):
+        chosen: list[tuple[str, str]] = []
+        for _ in range(count):  # from the last to the first
+            if chosen and chosen[-1] in (_AND, _COMMA) and self.chance(0.4):
+                chosen.append(_COMMA)
+                continue
+            joint = self.pick(options)
+            if joint != _AND:
                 options = [option for option in options if option != joint]
             chosen.append(joint)
-        self.used.update(chosen)
-        return chosen
+        return chosen[::-1]
 
     def pair(self, size: int) -> Pair:
         """A sentence, or where it is short perhaps only a noun phrase."""

@@ -6,7 +6,6 @@ surely, or possibly where one of the two expresses the idea only loosely.
 """
 
 import itertools
-from collections import defaultdict
 from functools import cache
 
 from course_utils.corpus.lexicon import begins_with_vowel
@@ -99,27 +98,36 @@ def spell_english(words: Words) -> list[Word]:
     return spelled
 
 
+def _expressed(words: list[Word], how: int) -> dict[int, list[int]]:
+    """The places of the words that express each idea; `how` is 1 for surely, 2 for loosely."""
+    places: dict[int, list[int]] = {}
+    for place, word in enumerate(words):
+        for idea in word[how]:
+            if idea in places:
+                places[idea].append(place)
+            else:
+                places[idea] = [place]
+    return places
+
+
+def _linked(places: dict[int, list[int]], words: list[Word], how: int) -> set[tuple[int, int]]:
+    """Links from the places of ideas to the words that express them."""
+    return {
+        (source, target)
+        for target, word in enumerate(words)
+        for idea in word[how]
+        for source in places.get(idea, ())
+    }
+
+
 def finished(phrase: Phrase) -> Pair:
     """The pair of sentences that a phrase spells, with the links that its ideas make."""
     english, french = spell_english(phrase.english), spell_french(phrase.french)
-    surely: dict[int, list[int]] = defaultdict(list)  # the English words of each idea
-    loosely: dict[int, list[int]] = defaultdict(list)
-    for source, (_, sure, loose) in enumerate(english):
-        for idea in sure:
-            surely[idea].append(source)
-        for idea in loose:
-            loosely[idea].append(source)
-    links, possible = set(), set()
-    for target, (_, sure, loose) in enumerate(french):
-        for idea in sure:
-            for source in surely[idea]:
-                links.add((source, target))
-        for idea in sure + loose:
-            for source in loosely[idea]:
-                possible.add((source, target))
-        for idea in loose:
-            for source in surely[idea]:
-                possible.add((source, target))
+    surely, loosely = _expressed(english, 1), _expressed(english, 2)
+    links = _linked(surely, french, 1)
+    possible = _linked(surely, french, 2)
+    if loosely:
+        possible |= _linked(loosely, french, 1) | _linked(loosely, french, 2)
     return Pair(
         tuple([word[0] for word in english]),
         tuple([word[0] for word in french]),

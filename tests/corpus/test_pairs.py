@@ -14,7 +14,7 @@ HOUSE = Pair(
 )
 
 words = st.tuples(st.sampled_from("abcde"), st.sampled_from("abcde"))
-pair_lists = st.lists(st.builds(Pair, words, words), max_size=60)
+pair_lists = st.lists(st.builds(Pair, words, words), max_size=25)
 
 
 def test_swapping_transposes_the_links():
