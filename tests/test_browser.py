@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import secrets
 import shutil
@@ -105,7 +106,7 @@ def page():
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.seen = {"requests": [], "console": []}
         page.on("request", lambda request: page.seen["requests"].append(request.url))
-        page.on("console", lambda message: page.seen["console"].append(message.text))
+        page.on("console", lambda message: page.seen["console"].append(f"{message.type}: {message.text}"))
         page.set_default_timeout(40_000)
         yield page
         browser.close()
@@ -212,6 +213,6 @@ def nothing_left_the_machine(page) -> None:
     }
     assert hosts == {"127.0.0.1"}
     complaints = [
-        text for text in page.seen["console"] if "model not found" in text.lower() or "widget" in text.lower()
+        text for text in page.seen["console"] if re.search(r"^error.*widget|model not found", text, re.I)
     ]
     assert not complaints

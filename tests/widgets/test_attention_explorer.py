@@ -1,6 +1,7 @@
 """The explorer without a browser: what it shows, and what its controls do."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -86,8 +87,7 @@ def test_gold_links_of_another_translation_are_not_drawn():
 def test_the_weights_may_come_without_end_token():
     def bare(tokens):
         translation = translate(tokens)
-        translation.weights = translation.weights[:-1, :-1]
-        return translation
+        return replace(translation, weights=translation.weights[:-1, :-1])
 
     view = explain(bare, PAIR.source)
     assert (view.source, view.target) == (PAIR.source, PAIR.target)
@@ -96,8 +96,7 @@ def test_the_weights_may_come_without_end_token():
 def test_weights_that_do_not_fit_are_an_error_not_a_picture():
     def wrong(tokens):
         translation = translate(tokens)
-        translation.weights = translation.weights.T[:1]
-        return translation
+        return replace(translation, weights=translation.weights.T[:1])
 
     with pytest.raises(ValueError, match=r"weights of shape \(1, 4\)"):
         explain(wrong, PAIR.source)
@@ -118,9 +117,7 @@ def test_the_longest_sentence_is_shown():
 
 def test_a_model_without_attention_is_refused():
     def no_weights(tokens):
-        translation = translate(tokens)
-        translation.weights = None
-        return translation
+        return replace(translate(tokens), weights=None)
 
     with pytest.raises(Refused, match="no attention weights"):
         explain(no_weights, PAIR.source)
@@ -218,8 +215,7 @@ def test_an_error_in_a_callback_is_shown_with_its_place():
 def test_one_target_word_leaves_nothing_to_step():
     def silent(tokens):
         translation = translate(tokens)
-        translation.tokens, translation.weights = [], translation.weights[-1:]
-        return translation
+        return replace(translation, tokens=[], weights=translation.weights[-1:])
 
     explorer = Explorer(silent, [PAIR], **LANGUAGES)
     assert explorer.slider.disabled and explorer.previous.disabled and explorer.next.disabled
