@@ -103,6 +103,38 @@ def test_determiners_and_adjectives_agree_with_their_noun(pairs, short_pairs):
     assert {"bel", "vieil", "nouvel", "belle", "vieux", "blanches", "italiennes"} <= set(seen)
 
 
+def test_genders_are_those_of_a_second_list():
+    feminine = """
+        femme fille reine amie juge artiste étudiante nièce sœur tante vache chèvre robe horloge assiette
+        harpe hache échelle clé boîte lettre histoire pomme orange soupe eau maison église école cuisine
+        bibliothèque forêt table chaise porte fenêtre
+    """
+    assert {noun.french[0] for noun in lexicon.NOUNS if noun.feminine} == set(feminine.split())
+    irregular = {noun.french for noun in lexicon.NOUNS if noun.french[1] != noun.french[0] + "s"}
+    assert {plural for _, plural in irregular} == {
+        *("chevaux", "oiseaux", "hiboux", "neveux", "chapeaux", "manteaux"),
+        *("gâteaux", "châteaux", "hôpitaux", "hameaux"),
+    }
+
+
+def test_some_is_des_but_de_before_an_adjective(pairs, short_pairs):
+    before = {form for adjective in lexicon.BEFORE for form in forms(adjective)}
+    seen = Counter()
+    for pair in itertools.chain(pairs, short_pairs):
+        for place, target in pair.links:
+            if pair.source[place] != "some":
+                continue
+            article, following = pair.target[target : target + 2]
+            if article in ("de", "d'") and following not in ("la", "l'"):
+                assert following in before, pair
+            elif article == "des":
+                assert following in NOUNS, pair
+            else:
+                assert article in ("du", "de") and not NOUNS.get(following, (0, 0))[1], pair
+            seen[article] += 1
+    assert set(seen) == {"des", "de", "d'", "du"}
+
+
 def test_verbs_and_predicates_agree_with_the_only_noun(pairs, short_pairs):
     """In sentences with a single noun, it is the subject, or the subject is je."""
     singular = {verb.french[1] for verb in VERBS + LEADING} | {"a", "était"}
@@ -187,16 +219,23 @@ def test_negation_stands_around_the_verb(pairs, short_pairs):
 
 
 def test_a_negated_verb_takes_no_indefinite_article(pairs, short_pairs):
-    direct = {
-        form for verb in lexicon.TRANSITIVE for form in (*verb.french, verb.infinitive, verb.participle)
-    }
+    verbs = [verb for verb in lexicon.TRANSITIVE if verb.detail == "de"]
+    finite = {form for verb in verbs for form in verb.french}
+    others = {form for verb in verbs for form in (verb.infinitive, verb.participle)}
+    helpers = {form for verb in LEADING[1:] for form in verb.french} | {"ai", "a", "ont"}
+    seen = Counter()
     for pair in itertools.chain(pairs, short_pairs):
-        words = pair.target
+        words = (*pair.target, "", "")
         for place in (place for place, word in enumerate(words) if word in ("pas", "jamais", "plus")):
-            around = words[place - 1], *words[place + 1 : place + 2]
-            if direct & set(around):
-                after = place + 1 + (around[-1] in direct)
-                assert not {"un", "une", "des", "du"} & set(words[after : after + 1]), words
+            if words[place - 1] in finite:
+                article = words[place + 1]
+            elif words[place - 1] in helpers and words[place + 1] in others:
+                article = words[place + 2]
+            else:
+                continue
+            assert article not in ("un", "une", "des", "du"), words
+            seen[article] += 1
+    assert seen["de"] and seen["d'"]
 
 
 def test_object_pronouns_come_before_the_french_verb(pairs, short_pairs):
