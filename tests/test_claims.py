@@ -16,7 +16,8 @@ RIGHT = {"id": "04.5", "sentence": "Attention holds at 50 words.", "holds": True
 
 def notebook(path: Path, *claims: dict) -> Path:
     outputs = [
-        {"output_type": "display_data", "data": {"text/plain": "…"}, "metadata": {"claim": entry}} for entry in claims
+        {"output_type": "display_data", "data": {"text/plain": "…"}, "metadata": {"claim": entry}}
+        for entry in claims
     ]
     stream = {"output_type": "stream", "name": "stdout", "text": "claim 04.9 | holds: True | a mere print"}
     cells = [{"cell_type": "markdown", "source": ""}, {"cell_type": "code", "outputs": [stream, *outputs]}]

@@ -131,9 +131,6 @@ def test_nbval_fails_an_untouched_exercise_in_every_check(text, nbval):
     )
 
 
-@pytest.mark.xfail(
-    strict=True, reason="check() and summary() have to raise under nbval when points are missing"
-)
 def test_nbval_fails_a_missing_answer_although_its_verdict_was_saved(nbval):
     """JupyterLab stores what a reader's checks said; that must not count as what is right."""
     assert nbval["saved"]
