@@ -361,6 +361,10 @@ class _Writer:
     def between(self, low: int, high: int) -> int:
         return low + int(self.random() * (high - low + 1))
 
+    def length(self, low: int, high: int) -> int:
+        """The length of a sentence: short ones are frequent, so that each length has about as many words."""
+        return int(low * ((high + 1) / low) ** self.random())
+
     def two(self, options: Sequence) -> tuple:
         first = self.fresh(options)
         return first, self.fresh([option for option in options if option is not first])
@@ -814,14 +818,15 @@ def sample_length(length: int, *, count: int, seed: int) -> list[Pair]:
 
 
 def sample(count: int, *, seed: int, min_length: int = 3, max_length: int = 60) -> list[Pair]:
-    """`count` English-French pairs; lengths from `min_length` to `max_length` English words equally likely.
+    """`count` English-French pairs of `min_length` to `max_length` English words.
 
-    The same seed gives the same pairs. Short sentences may come up more than once. Raises ValueError for
-    lengths outside 3 to 60.
+    A length is drawn in inverse proportion to itself: many short sentences and some long ones, as in real
+    text, with about as many words in the sentences of each length. The same seed gives the same pairs. Short
+    sentences may come up more than once. Raises ValueError for lengths outside 3 to 60.
     """
     _check_lengths(min_length, max_length)
     writer = _Writer(seed)
-    return [writer.pair(writer.between(min_length, max_length)) for _ in range(count)]
+    return [writer.pair(writer.length(min_length, max_length)) for _ in range(count)]
 
 
 def corpus(
@@ -840,7 +845,7 @@ def corpus(
     targets: set[tuple[str, ...]] = set()
     known = 0
     while len(drawn) < wanted:
-        pair = writer.pair(writer.between(min_length, max_length))
+        pair = writer.pair(writer.length(min_length, max_length))
         if pair.source not in sources and pair.target not in targets:
             drawn.append(pair)
             sources.add(pair.source)

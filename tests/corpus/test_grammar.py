@@ -321,10 +321,11 @@ def test_every_length_is_met_exactly(length):
     assert {len(pair.source) for pair in sample_length(length, count=25, seed=length)} == {length}
 
 
-def test_lengths_are_spread_evenly():
-    lengths = Counter(len(pair.source) for pair in sample(2200, seed=6, min_length=3, max_length=24))
+def test_every_length_has_about_as_many_words():
+    lengths = Counter(len(pair.source) for pair in sample(3000, seed=6, min_length=3, max_length=24))
     assert set(lengths) == set(range(3, 25))
-    assert min(lengths.values()) > 60 and max(lengths.values()) < 150
+    words = {length: length * count for length, count in lengths.items()}
+    assert max(words.values()) < 2 * min(words.values())
 
 
 @pytest.mark.parametrize("low, high", [(2, 10), (3, 61), (9, 8)])
