@@ -107,6 +107,42 @@ def test_a_wide_beam_finds_what_trying_everything_finds(name, length_penalty):
             )
 
 
+def beam_by_hand(model, source, mask, width, limit, length_penalty):
+    """One sentence, beginnings as tuples, each read again from its first word; no early stop."""
+    live, ended = [((), 0.0)], []
+    for _ in range(limit):
+        candidates = []
+        for words, total in live:
+            logits = model(source, mask, torch.tensor([[BOS, *words]])).logits[0, -1]
+            steps = torch.log_softmax(logits, -1).tolist()
+            candidates += [((*words, w), total + x) for w, x in enumerate(steps) if w not in (PAD, BOS)]
+        kept = sorted(candidates, key=lambda c: -c[1])[:width]
+        ended += [c for c in kept if c[0][-1] == EOS]
+        live = [c for c in kept if c[0][-1] != EOS]
+    return max(ended, key=lambda c: c[1] / len(c[0]) ** length_penalty) if ended else live[0]
+
+
+@every_model
+@pytest.mark.parametrize("width, length_penalty", [(2, 1.0), (3, 0.0), (4, 1.5)])
+def test_a_narrow_beam_keeps_what_a_search_written_out_keeps(name, width, length_penalty):
+    lengths = set()
+    for seed in range(6):
+        model = build(name, seed)
+        with torch.no_grad():
+            model.decoder.readout[-1].bias[EOS] += 1.5  # short sentences and long ones
+        source, mask = sources(seed, [4, 2])
+        found = beam_search(model, source, mask, width, 7, length_penalty)
+        for i in range(2):
+            with torch.no_grad():
+                words, total = beam_by_hand(
+                    model, source[i : i + 1], mask[i : i + 1], width, 7, length_penalty
+                )
+            assert found.tokens[i, : found.lengths[i]].tolist() == list(words)
+            assert found.scores[i].item() == pytest.approx(total, abs=1e-9)
+            lengths.add(len(words))
+    assert len(lengths) > 2
+
+
 def test_the_length_penalty_prefers_longer_sentences():
     model = build("bahdanau", seed=1, target=6)
     source, mask = sources(0, [4, 2, 5, 3])
@@ -188,6 +224,13 @@ def test_a_sentence_that_does_not_end_is_cut_at_its_own_length():
     for width in (1, 3):
         found = beam_search(Scripted(), source, source != PAD, width, torch.tensor([3, 6, 1]), 0.0)
         assert found.tokens.tolist() == [[4, 5, 6], [5, EOS, PAD], [6, PAD, PAD]]
+
+
+def test_a_row_does_not_end_beyond_its_own_length_while_others_go_on():
+    source = torch.tensor([[4, 5, 6, EOS, PAD, PAD], [7, 8, 7, 8, 7, EOS]])
+    for width in (1, 3):  # with this penalty the longer sentence would win
+        found = beam_search(Scripted(), source, source != PAD, width, torch.tensor([2, 6]), 2.0)
+        assert found.tokens.tolist() == [[4, 5, PAD, PAD, PAD, PAD], [7, 8, 7, 8, 7, EOS]]
 
 
 @pytest.mark.parametrize("width, length, penalty", [(0, 5, 1.0), (1, 0, 1.0), (2, 5, -1.0)])
