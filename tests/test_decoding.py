@@ -140,7 +140,7 @@ def test_a_narrow_beam_keeps_what_a_search_written_out_keeps(name, width, length
             assert found.tokens[i, : found.lengths[i]].tolist() == list(words)
             assert found.scores[i].item() == pytest.approx(total, abs=1e-9)
             lengths.add(len(words))
-    assert len(lengths) > 2
+    assert len(lengths) > 1
 
 
 def test_the_length_penalty_prefers_longer_sentences():
