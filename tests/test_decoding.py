@@ -131,11 +131,12 @@ def test_a_narrow_beam_keeps_what_a_search_written_out_keeps(name, width, length
         with torch.no_grad():
             model.decoder.readout[-1].bias[EOS] += 1.5  # short sentences and long ones
         source, mask = sources(seed, [4, 2])
-        found = beam_search(model, source, mask, width, 7, length_penalty)
+        limits = [7, 3]  # the second row has to stop while the first goes on
+        found = beam_search(model, source, mask, width, torch.tensor(limits), length_penalty)
         for i in range(2):
             with torch.no_grad():
                 words, total = beam_by_hand(
-                    model, source[i : i + 1], mask[i : i + 1], width, 7, length_penalty
+                    model, source[i : i + 1], mask[i : i + 1], width, limits[i], length_penalty
                 )
             assert found.tokens[i, : found.lengths[i]].tolist() == list(words)
             assert found.scores[i].item() == pytest.approx(total, abs=1e-9)
