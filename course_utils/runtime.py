@@ -82,13 +82,16 @@ def under_test() -> bool:
 def start(lesson: str, needs: str | None = None) -> torch.device:
     """Opens a lesson: prints one line with its device, scale and versions, and returns the device.
 
-    On Colab it also enables custom widgets. At full scale without a GPU a second line says what will
-    take longer.
+    On Colab it also enables custom widgets. Without a GPU a second line says what will take longer.
+
+    On a CPU it sets torch to one thread, unless OMP_NUM_THREADS says otherwise: the models of the lessons are
+    too small to gain from more, and threads that wait for one another on a busy machine lose a lot (two threads
+    beside one other process on two cores trained 10 to 30 times slower than one).
 
     Args:
         lesson: the lesson's number, such as "04".
-        needs: what a GPU is wanted for at full scale, such as "training both models"; None for a lesson
-            in which nothing takes long.
+        needs: what a GPU would be wanted for, such as "training the two models"; None for a lesson in which
+            nothing takes long.
 
     Raises:
         ValueError: COURSE_SCALE names no scale.
@@ -99,11 +102,15 @@ def start(lesson: str, needs: str | None = None) -> torch.device:
     name = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else chosen.type
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
     print(f"Lesson {lesson} | device: {name} | scale: {size} | {versions}")
-    if needs and size == "full" and chosen.type == "cpu":
-        print(
-            f"No GPU here, which is fine: everything runs, only {needs} will take much longer at full scale. "
-            "COURSE_SCALE=class is made for a machine like this one."
-        )
+    if chosen.type == "cpu":
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
+        if needs:
+            longer = {
+                "class": "a minute or two",
+                "full": "hours; COURSE_SCALE=class is made for this machine",
+            }
+            print(f"No GPU here, which is fine: everything runs, only {needs} takes {longer[size]}.")
     return chosen
 
 

@@ -81,7 +81,7 @@ def test_device_prefers_cuda_then_mps(monkeypatch):
 
 def test_start_prints_one_line(outside, capsys):
     outside.setattr(runtime, "device", lambda: torch.device("cpu"))
-    assert runtime.start("04", needs="training both models").type == "cpu"
+    assert runtime.start("04").type == "cpu"
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     for part in ("Lesson 04", "device: cpu", "scale: class", torch.__version__, np.__version__):
@@ -89,15 +89,32 @@ def test_start_prints_one_line(outside, capsys):
 
 
 @pytest.mark.parametrize("kind, lines", [("cpu", 2), ("mps", 1)])
-def test_start_says_what_takes_longer_at_full_scale_without_a_gpu(outside, capsys, kind, lines):
-    outside.setenv("COURSE_SCALE", "full")
+@pytest.mark.parametrize("size, time", [("class", "a minute or two"), ("full", "hours")])
+def test_start_says_what_takes_longer_without_a_gpu(outside, capsys, kind, lines, size, time):
+    outside.setenv("COURSE_SCALE", size)
     outside.setattr(runtime, "device", lambda: torch.device(kind))
     runtime.start("04", needs="training both models")
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == lines
-    assert ("training both models" in printed[-1]) == (lines == 2)
+    assert (f"training both models takes {time}" in printed[-1]) == (lines == 2)
     runtime.start("01")
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("wanted, threads", [(None, 1), ("3", 2)])
+def test_start_takes_one_thread_unless_told_otherwise(outside, wanted, threads):
+    before = torch.get_num_threads()
+    outside.setattr(runtime, "device", lambda: torch.device("cpu"))
+    if wanted:
+        outside.setenv("OMP_NUM_THREADS", wanted)
+    else:
+        outside.delenv("OMP_NUM_THREADS", raising=False)
+    torch.set_num_threads(2)
+    try:
+        runtime.start("04")
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_start_enables_widgets_on_colab_only(outside, capsys):
