@@ -567,7 +567,7 @@ def _example(inputs: Inputs, reply: Reply, expected: Outputs, finding: Finding) 
     lines = []
     trouble = reply.trouble
     if trouble and trouble.line:
-        lines.append(f"line {trouble.line}: {trouble.source}")
+        lines.append(f"line {trouble.line}: {trouble.source}" if trouble.source else f"line {trouble.line}")
     if trouble and trouble.kind in ("signature", "stopped"):
         return lines
     lines.append("The smallest case that shows it:")
