@@ -1,3 +1,5 @@
+import gc
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -231,6 +233,25 @@ def test_a_decoder_does_not_see_the_future(name):
     before, after = (model(source, source_mask, t).logits for t in (target_in, changed))
     torch.testing.assert_close(before[:, :2], after[:, :2])
     assert not torch.allclose(before[:, 2:], after[:, 2:])
+
+
+@every_model
+@pytest.mark.parametrize("backward", [True, False])
+def test_a_pass_leaves_nothing_in_memory(name, backward):
+    """Neither after its gradient was taken nor where nobody asks for one."""
+    model = build(name)
+    (source, source_mask), (target_in, _) = map(pad, sentences()[:2])
+
+    def tensors_after_a_pass() -> int:
+        total = model(source, source_mask, target_in).logits.sum()
+        if backward:
+            total.backward()
+        del total
+        gc.collect()
+        return sum(type(thing) is torch.Tensor for thing in gc.get_objects())
+
+    first = tensors_after_a_pass()
+    assert [tensors_after_a_pass() for _ in range(3)] == [first] * 3
 
 
 @every_model
