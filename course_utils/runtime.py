@@ -85,8 +85,8 @@ def start(lesson: str, needs: str | None = None) -> torch.device:
     On Colab it also enables custom widgets. Without a GPU a second line says what will take longer.
 
     On a CPU it sets torch to one thread, unless OMP_NUM_THREADS says otherwise: the models of the lessons are
-    too small to gain from more, and threads that wait for one another on a busy machine lose a lot (two threads
-    beside one other process on two cores trained 10 to 30 times slower than one).
+    too small to gain from more, and threads that wait for one another on a busy machine lose a lot (two
+    threads beside one other process on two cores trained 10 to 30 times slower than one).
 
     Args:
         lesson: the lesson's number, such as "04".
