@@ -798,13 +798,13 @@ class _Writer:
 
 # ---- What the course uses ----
 
-_SHORTEST, _LONGEST = 3, 60
+SHORTEST, LONGEST = 3, 60
 
 
 def _check_lengths(low: int, high: int) -> None:
-    if not _SHORTEST <= low <= high <= _LONGEST:
+    if not SHORTEST <= low <= high <= LONGEST:
         raise ValueError(
-            f"lengths from {low} to {high} English words: the grammar writes {_SHORTEST} to {_LONGEST}, "
+            f"lengths from {low} to {high} English words: the grammar writes {SHORTEST} to {LONGEST}, "
             "and the least must not be above the most"
         )
 

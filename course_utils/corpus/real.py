@@ -30,6 +30,7 @@ MULTI30K_FILES = {  # name: SHA-256
 }
 
 _FALLBACK_PAIRS = 20_000
+_FALLBACK_LENGTH = 5  # of fewer words, the grammar has not so many sentences
 _SKIN_TONES = frozenset("\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 
 
@@ -183,7 +184,9 @@ def _or_grammar(
         return _stated(read())
     except DownloadError as error:
         print(f"{title} is not on this machine and {error}. Using the embedded grammar corpus instead.")
-        bound = {} if max_length is None else {"max_length": max_length}
+        # Nearest to the wished length of what the grammar can write, and write enough of.
+        longest = min(max(max_length, _FALLBACK_LENGTH), grammar.LONGEST) if max_length else None
+        bound = {} if longest is None else {"max_length": longest}
         return grammar.corpus(train=_FALLBACK_PAIRS, valid=valid, test=test, seed=seed, **bound)
 
 

@@ -312,6 +312,14 @@ def test_with_no_network_the_grammar_stands_in_and_says_so(monkeypatch, cache, o
     assert title in out and "Using the embedded grammar corpus instead" in out and NOBODY in out
 
 
+@pytest.mark.parametrize(("wished", "longest"), [(2, 5), (100, 60)])
+def test_the_grammar_stands_in_for_lengths_that_it_does_not_write(
+    monkeypatch, cache, offline, wished, longest
+):
+    monkeypatch.setattr(real, "_FALLBACK_PAIRS", 50)
+    assert max(len(pair.source) for pair in tatoeba(max_length=wished).train) <= longest
+
+
 # Multi30k
 
 
