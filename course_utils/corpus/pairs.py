@@ -16,7 +16,7 @@ class Pair(NamedTuple):
     """A sentence, its translation and, where known, which words translate which.
 
     A link is (index of a source word, index of a target word). `links` are the sure ones; `possible` adds
-    links that are not wrong either, so that the "possible" set of Och and Ney (2003, section 2) is
+    links that are not wrong either, so that the "possible" set of Och and Ney (2003) is
     `links | possible`. Both are empty where no gold alignment is known.
     """
 

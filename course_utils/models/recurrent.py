@@ -38,8 +38,9 @@ class SplitInput:
 class SplitGRUCell(SplitInput, nn.GRUCell):
     """nn.GRUCell (same parameters, same result) with its input in parts of the given widths.
 
-    As in PyTorch, and unlike Cho et al. (2014), the reset gate is applied after the recurrent product, and
-    the update gate z is the share of the old state that stays.
+    As in PyTorch, the update gate z is the share of the old state that stays (so in Cho et al. 2014; in
+    Bahdanau et al. 2015 it is 1 - z), and the reset gate is applied after the recurrent product (in both
+    papers before it).
     """
 
     states = 1
