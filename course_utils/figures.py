@@ -428,8 +428,9 @@ class _Matrix:
         if len(shape) != 2 or 0 in shape:
             raise ValueError(f"weights must be (target, source), neither empty; this array has shape {shape}")
         rows, columns = shape
+        gold, possible = set(gold), set(possible)
         target, source = _with_end(target, rows, "target", shape), _with_end(source, columns, "source", shape)
-        for s, t in {*gold, *possible}:
+        for s, t in gold | possible:
             if not (0 <= s < columns and 0 <= t < rows):
                 raise ValueError(
                     f"link (source {s}, target {t}) lies outside {columns} source and {rows} target words; "
