@@ -67,7 +67,8 @@ def _told() -> Iterator[None]:
         if error.name not in NEEDED:
             raise
         typer.echo(
-            f"course: this command needs {error.name}. Install it with: pip install 'attention-course[dev]'",
+            f"course: this command needs {error.name}. Install it, in the course's folder, with: "
+            'python -m pip install --constraint constraints.txt --editable ".[dev]"',
             err=True,
         )
         raise typer.Exit(1) from None

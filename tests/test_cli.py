@@ -81,7 +81,7 @@ def test_what_a_base_install_lacks_is_named(course, monkeypatch, command):
     monkeypatch.setitem(sys.modules, "nbformat", None)
     result = course(*command)
     assert result.exit_code == 1
-    assert "needs nbformat" in result.stderr and "attention-course[dev]" in result.stderr
+    assert "needs nbformat" in result.stderr and '".[dev]"' in result.stderr
 
 
 @pytest.mark.parametrize(
