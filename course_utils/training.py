@@ -560,7 +560,8 @@ class _Files:
     def read(self) -> tuple[dict[str, Tensor], dict]:
         try:
             with safetensors.safe_open(self.state, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+                # Copies: what safetensors gives maps the file, and Windows replaces no file that is mapped.
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
                 return tensors, json.loads(file.metadata()["run"])
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
