@@ -5,6 +5,7 @@ Heavy imports stand inside the commands, so that `course --help` answers at once
 
 import json
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,9 @@ def main(
     ] = False,
 ) -> None:
     """Options of all commands."""
+    for stream in (sys.stdout, sys.stderr):  # a Windows pipe may lack a character: better "?" than a crash
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 @contextmanager
@@ -161,7 +165,7 @@ def claims(
             paths = [path for path in paths if path.stem[:2] in wanted]
         ledger = read(paths)
     if as_json:
-        typer.echo(json.dumps([entry.as_dict() for entry in ledger], indent=1, ensure_ascii=False))
+        typer.echo(json.dumps([entry.as_dict() for entry in ledger], indent=1))
     else:
         for entry in ledger:
             typer.echo(_entry(entry))

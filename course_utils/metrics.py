@@ -153,7 +153,11 @@ def _bleu_of_counts(counts: np.ndarray) -> float:
 
 
 class Alignment(NamedTuple):
-    """How word links agree with gold ones; each number is NaN where there is nothing to divide by."""
+    """How word links agree with gold ones.
+
+    Precision without links, and recall without sure ones, are NaN. Where there is neither, nothing is wrong:
+    the error rate is 0.
+    """
 
     precision: float
     recall: float
@@ -200,7 +204,7 @@ def alignment(
     return Alignment(
         precision=_ratio(in_possible, claimed),
         recall=_ratio(in_sure, wanted),
-        error_rate=1 - _ratio(in_sure + in_possible, claimed + wanted),
+        error_rate=1 - _ratio(in_sure + in_possible, claimed + wanted) if claimed + wanted else 0.0,
     )
 
 

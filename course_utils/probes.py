@@ -89,7 +89,8 @@ def looks(
         bits, share = entropy(matrix), share_on(matrix, pair.links)
         for target, sources in _gold(pair.links).items():
             if where(pair, target):
-                hits.append(int(matrix[target].argmax()) in sources)
+                most = int(matrix[target].argmax())
+                hits.append(most in sources and matrix[target, most] > 0)
                 shares.append(share[target])
                 entropies.append(bits[target])
     if not hits:

@@ -211,8 +211,10 @@ def bidirectional_context(
     """(context, weights) over states of both directions; backward_states come last real word first."""
     ### BEGIN SOLUTION
     lengths = mask.sum(dim=1, keepdim=True)  # (batch, 1)
-    entry = lengths - 1 - torch.arange(mask.shape[1])  # (batch, source): where each word's state stands
-    sentence = torch.arange(len(mask))[:, None]  # (batch, 1)
+    entry = (
+        lengths - 1 - torch.arange(mask.shape[1], device=mask.device)
+    )  # (batch, source): each word's place
+    sentence = torch.arange(len(mask), device=mask.device)[:, None]  # (batch, 1)
     backward_states = backward_states[sentence, entry.clamp(min=0)]  # (batch, source, hidden)
 
     encoder_states = torch.cat([forward_states, backward_states], dim=-1)  # (batch, source, 2 * hidden)

@@ -48,6 +48,7 @@ def check(id: str, answer: Callable) -> None:
         return
     problem = _not_an_answer(exercise, answer)
     if problem:
+        _latest.pop(id, None)
         print(f"{exercise.id} {exercise.title}: {problem}")
         _hold(0, exercise.points)
         return
