@@ -16,7 +16,7 @@ import pytest
 
 from course_utils.corpus.fetch import DownloadError, cache_folder, fetch
 
-CONTENT = gzip.compress(random.Random(0).randbytes(50_000))
+CONTENT = gzip.compress(random.Random(0).randbytes(50_000), mtime=0)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HALF = len(CONTENT) // 2
 
