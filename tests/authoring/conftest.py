@@ -8,7 +8,7 @@ from tiny import Exercise, make
 from course_utils.authoring import lint, notebooks
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def registry():
     """One exercise, 04.1, instead of the course's."""
     with pytest.MonkeyPatch.context() as patch:
