@@ -26,7 +26,7 @@ every_model = pytest.mark.parametrize("name", MAKERS)
 def build(name, seed=0, target=WORDS):
     """A model of random weights, large enough that its sentences differ, with real chances to end."""
     model = MAKERS[name](WORDS, target).double()
-    # After building, so that how a model starts does not matter; with these seeds its sentences differ in length.
+    # After building: how a model starts does not matter. With these seeds its sentences differ in length.
     torch.manual_seed(seed + 80)
     with torch.no_grad():
         for parameter in model.parameters():
