@@ -30,6 +30,7 @@ build: setup
 
 lint: setup
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/course build --check
 
 # The lessons compare their own outputs; the modules run side by side, one thread each.

@@ -22,8 +22,9 @@
 # **How it works.** Write your answer in place of the line that raises `NotImplementedError`, run the cell,
 # then run the check below it. A check tries your function on small random inputs. If something is wrong, it
 # shows the smallest input that goes wrong, what you gave and what was expected; very often it recognises the
-# mistake and says where to look. You can run it as often as you like. Under each check wait three hints, each
-# stronger than the one before.
+# mistake and says where to look. You can run it as often as you like. Below each check stands what it prints
+# for a right answer; running the cell replaces that by what it says of yours. Under each check wait three hints,
+# each stronger than the one before.
 #
 # **Words we use.** `batch` counts sentences, `source` the words of the sentence that is read, `target` the
 # words of the translation. A mask is boolean: **True marks a real word**, False marks padding, which fills up
@@ -70,7 +71,10 @@ from course_utils.checks import check, summary
 def masked_softmax(
     scores: Float[Tensor, "batch target source"], mask: Bool[Tensor, "batch source"]
 ) -> Float[Tensor, "batch target source"]:
-    """Weights over the source words: 0 at padding, each row sums to 1; rows without a real word are zeros."""
+    """Weights over the source words: 0 at padding, and each row sums to 1.
+
+    Rows of a sentence without a real word are zeros.
+    """
     ### BEGIN SOLUTION
     hidden = ~mask[:, None, :]  # (batch, 1, source): the same for every target word
     lowest = torch.finfo(scores.dtype).min  # finite, so that an empty row does not become 0 / 0
