@@ -11,7 +11,7 @@ from typing import Any
 from course_utils.checks import engine
 from course_utils.checks.engine import Exercise, Verdict
 
-__all__ = ["check", "exercises", "find", "summary"]
+__all__ = ["check", "exercises", "find", "summary", "verdict"]
 
 SEED = 4  # of the cases that a notebook shows; grading draws others
 _latest: dict[str, Verdict] = {}
@@ -52,11 +52,15 @@ def check(id: str, answer: Callable) -> None:
         print(f"{exercise.id} {exercise.title}: {problem}")
         _hold(0, exercise.points)
         return
+    _latest[id] = found = verdict(exercise, answer)
+    print(found.text())
+    _hold(found.points, found.out_of)
+
+
+def verdict(exercise: Exercise, answer: Callable) -> Verdict:
+    """What the checks of a notebook say of an answer: draw, ask and judge, with the notebook's seed."""
     cases = engine.draw(exercise, SEED)
-    verdict = engine.judge(exercise, cases, engine.ask(exercise, answer, cases))
-    _latest[id] = verdict
-    print(verdict.text())
-    _hold(verdict.points, verdict.out_of)
+    return engine.judge(exercise, cases, engine.ask(exercise, answer, cases))
 
 
 def _not_an_answer(exercise: Exercise, answer: Any) -> str:
@@ -82,14 +86,14 @@ def summary(lesson: str) -> None:
     width = max(len(exercise.title) for exercise in offered)
     earned = 0
     for exercise in offered:
-        verdict = _latest.get(exercise.id)
-        if verdict is None:
+        found = _latest.get(exercise.id)
+        if found is None:
             said = f"not checked yet (0 of {exercise.points})"
-        elif not verdict.answered:
+        elif not found.answered:
             said = f"not answered yet (0 of {exercise.points})"
         else:
-            earned += verdict.points
-            said = f"{verdict.points} of {exercise.points}"
+            earned += found.points
+            said = f"{found.points} of {exercise.points}"
         print(f"{exercise.id}  {exercise.title:<{width}}  {said}")
     possible = sum(exercise.points for exercise in offered)
     print(f"Lesson {lesson}: {earned} of {possible} points")
