@@ -319,7 +319,7 @@ print("backward has read all at the first word:", torch.equal(backward[:, 0], fi
 # 2. **Step** the recurrent cell with the previous word and the context: $s_t = \mathrm{GRU}([E y_{t-1}; c_t],\, s_{t-1})$
 # 3. **Predict** word $t$ from the new state, the context and the previous word.
 #
-# The order is the point that implementations get wrong most often. Luong et al. (2015) reorder it (step, then attend with $s_t$):
+# The order is a point that published implementations have got wrong. Luong et al. (2015) reorder it (step, then attend with $s_t$):
 # lesson 05 compares the two. Scoring with $s_t$ inside *this* decoder, or giving its first step a context of zeros, is neither.
 # One of the exercises asks you to write the step. Here is what the course's model does with one sentence.
 
