@@ -185,7 +185,7 @@ def test_a_diverged_curve_is_drawn_and_described():
 
 @given(st.lists(st.floats(-1, 2), min_size=1, max_size=7).map(sorted))
 def test_labels_beside_curves_never_overlap(heights):
-    placed = figures._spread(heights, gap=0.09)
+    placed = figures.curves._spread(heights, gap=0.09)
     assert all(b - a >= 0.09 - 1e-9 for a, b in pairwise(placed))
     assert min(placed) >= 0 and max(placed) <= 1
 

@@ -706,7 +706,7 @@ def test_the_table_lines_up_and_holds_every_number():
 
 def test_the_plot_shows_losses_and_each_measured_number(monkeypatch):
     shown = []
-    monkeypatch.setattr(figures, "show", lambda figure, alt: shown.append(alt))
+    monkeypatch.setattr(figures.base, "show", lambda figure, alt: shown.append(alt))
     history = History(
         loss=[4.0 - k / 100 for k in range(200)],
         valid=[

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.random import Generator, default_rng
 
+from course_utils.checks.draws import normal, padded, sizes
 from course_utils.checks.engine import (
     Exercise,
     Finding,
@@ -31,23 +32,6 @@ from course_utils.checks.engine import (
 )
 
 INF = float("inf")
-
-
-def _sizes(rng: Generator, count: int, low: int = 2, high: int = 8) -> list[int]:
-    """`count` sizes, no two of them equal, so that no axis can stand in for another."""
-    return [int(n) for n in rng.choice(np.arange(low, high), count, replace=False)]
-
-
-def _normal(rng: Generator, *shape: int, dtype: str = "float32") -> np.ndarray:
-    return rng.normal(size=shape).astype(dtype)
-
-
-def _padded(rng: Generator, batch: int, source: int) -> np.ndarray:
-    """(batch, source): True for the real words, which come first; one sentence at least is padded."""
-    lengths = rng.integers(1, source + 1, size=batch)
-    lengths[0] = rng.integers(1, source)
-    lengths[-1] = source if batch > 1 else lengths[-1]
-    return np.arange(source) < lengths[:, None]
 
 
 # --- 04.1 masked softmax ------------------------------------------------------------------------------------
@@ -75,28 +59,28 @@ def _softmax_reference(inputs: Inputs) -> Outputs:
 
 def _draw_softmax(seed: int) -> list[Inputs]:
     rng = default_rng([seed, 41])
-    cases = [{"scores": _normal(rng, 1, 1, 3).round(1), "mask": np.array([[True, True, False]])}]
+    cases = [{"scores": normal(rng, 1, 1, 3).round(1), "mask": np.array([[True, True, False]])}]
 
-    batch, target, source = _sizes(rng, 3)
-    cases.append({"scores": 2 * _normal(rng, batch, target, source), "mask": _padded(rng, batch, source)})
+    batch, target, source = sizes(rng, 3)
+    cases.append({"scores": 2 * normal(rng, batch, target, source), "mask": padded(rng, batch, source)})
 
     # As many sentences as target words: a mask on the wrong axis does not raise but hides other words.
-    batch, source = _sizes(rng, 2, 3)
-    cases.append({"scores": 2 * _normal(rng, batch, batch, source), "mask": _padded(rng, batch, source)})
+    batch, source = sizes(rng, 2, 3)
+    cases.append({"scores": 2 * normal(rng, batch, batch, source), "mask": padded(rng, batch, source)})
 
     # Words hidden in the middle; one sentence twice, with other scores behind the mask: nothing may move.
-    target, source = _sizes(rng, 2, 3)
-    scores = np.repeat(_normal(rng, 1, target, source), 2, axis=0)
+    target, source = sizes(rng, 2, 3)
+    scores = np.repeat(normal(rng, 1, target, source), 2, axis=0)
     mask = np.ones((2, source), bool)
     mask[:, rng.choice(source, 2, replace=False)] = False
     scores[1] += 2 * ~mask[1]
     cases.append({"scores": scores, "mask": mask})
 
     # Scores whose exponentials are too large, and too small, for float32; the largest is a real word's.
-    batch, target, source = _sizes(rng, 3)
-    mask = _padded(rng, batch, source)
+    batch, target, source = sizes(rng, 3)
+    mask = padded(rng, batch, source)
     for shift in (500.0, -500.0):
-        scores = 3 * _normal(rng, batch, target, source)
+        scores = 3 * normal(rng, batch, target, source)
         scores = np.where(mask[:, None], scores, scores.min(-1, keepdims=True)) + np.float32(shift)
         cases.append({"scores": scores, "mask": mask})
     return cases
@@ -104,16 +88,16 @@ def _draw_softmax(seed: int) -> list[Inputs]:
 
 def _draw_softmax_edges(seed: int) -> list[Inputs]:
     rng = default_rng([seed, 42])
-    cases = [{"scores": _normal(rng, 1, 1, 2).round(1), "mask": np.array([[False, False]])}]
+    cases = [{"scores": normal(rng, 1, 1, 2).round(1), "mask": np.array([[False, False]])}]
 
-    batch, target, source = _sizes(rng, 3, 2, 6)
-    mask = _padded(rng, batch, source)
-    scores = _normal(rng, batch, target, source)
-    cases.append({"scores": scores, "mask": mask, "upstream": _normal(rng, batch, target, source)})
+    batch, target, source = sizes(rng, 3, 2, 6)
+    mask = padded(rng, batch, source)
+    scores = normal(rng, batch, target, source)
+    cases.append({"scores": scores, "mask": mask, "upstream": normal(rng, batch, target, source)})
 
     empty = mask.copy()
     empty[0] = False
-    cases.append({"scores": scores, "mask": empty, "upstream": _normal(rng, batch, target, source)})
+    cases.append({"scores": scores, "mask": empty, "upstream": normal(rng, batch, target, source)})
     cases.append({"scores": scores.astype("float64"), "mask": empty})
     cases.append({"scores": scores.astype("float16"), "mask": mask})
     return cases
@@ -471,18 +455,18 @@ def _score_inputs(
     rng: Generator, batch: int, target: int, source: int, query: int, key: int, attention: int
 ) -> Inputs:
     return {
-        "queries": _normal(rng, batch, target, query),
-        "keys": _normal(rng, batch, source, key),
-        "W_q": _normal(rng, attention, query),
-        "W_k": _normal(rng, attention, key),
-        "v": _normal(rng, attention),
+        "queries": normal(rng, batch, target, query),
+        "keys": normal(rng, batch, source, key),
+        "W_q": normal(rng, attention, query),
+        "W_k": normal(rng, attention, key),
+        "v": normal(rng, attention),
     }
 
 
 def _draw_one_score(seed: int) -> list[Inputs]:
     rng = default_rng([seed, 43])
     tiny = {name: value.round(1) for name, value in _score_inputs(rng, 1, 1, 2, 2, 3, 2).items()}
-    source, query, key, attention = _sizes(rng, 4)
+    source, query, key, attention = sizes(rng, 4)
     width = int(rng.integers(3, 6))  # equal widths: a wrong product of matrices no longer raises
     return [
         tiny,
@@ -493,8 +477,8 @@ def _draw_one_score(seed: int) -> list[Inputs]:
 
 def _draw_scores(seed: int) -> list[Inputs]:
     rng = default_rng([seed, 44])
-    width, *_ = _sizes(rng, 1, 3, 6)
-    batch, target, *rest = _sizes(rng, 6)
+    width, *_ = sizes(rng, 1, 3, 6)
+    batch, target, *rest = sizes(rng, 6)
     slow = _score_inputs(rng, 2, 3, 4, 3, 2, 5)
     twins = _score_inputs(rng, 2, 3, 4, 3, 2, 5)  # one sentence, forwards and backwards
     twins["queries"][1], twins["keys"][1] = twins["queries"][0], twins["keys"][0, ::-1]
@@ -503,7 +487,7 @@ def _draw_scores(seed: int) -> list[Inputs]:
         _score_inputs(
             rng, 2, 3, 3, 2, 4, 5
         ),  # as many source as target words: swapped axes do not show in the shape
-        slow | {"upstream": _normal(rng, 2, 3, 4)},
+        slow | {"upstream": normal(rng, 2, 3, 4)},
         _score_inputs(rng, batch, target, width, width, width, width),
         _score_inputs(rng, batch, target, *rest),
     ]
@@ -780,12 +764,12 @@ def _context_reference(inputs: Inputs) -> Outputs:
 
 
 def _context_inputs(rng: Generator, batch: int, target: int, source: int, hidden: int) -> Inputs:
-    mask = _padded(rng, batch, source)
+    mask = padded(rng, batch, source)
     junk = 100 * (~mask[..., None]).astype("float32")  # whatever stands at padding must not matter
     return {
-        "scores": 2 * _normal(rng, batch, target, source),
-        "forward_states": _normal(rng, batch, source, hidden) + junk,
-        "backward_states": _normal(rng, batch, source, hidden) + junk,
+        "scores": 2 * normal(rng, batch, target, source),
+        "forward_states": normal(rng, batch, source, hidden) + junk,
+        "backward_states": normal(rng, batch, source, hidden) + junk,
         "mask": mask,
     }
 
@@ -797,7 +781,7 @@ def _draw_context(seed: int) -> list[Inputs]:
         for name, value in _context_inputs(rng, 1, 1, 3, 2).items()
     }
     tiny["mask"] = np.array([[True, True, False]])
-    batch, target, source, hidden = _sizes(rng, 4)
+    batch, target, source, hidden = sizes(rng, 4)
     return [
         tiny,
         _context_inputs(rng, 2, 4, 6, 3),
@@ -1041,27 +1025,27 @@ def _step_inputs(
 ) -> Inputs:
     """Non-zero initial state and biases, so that nothing can hide behind a zero; no padding."""
     return {
-        "state": _normal(rng, batch, hidden),
-        "embeddings": _normal(rng, steps, batch, word),
-        "encoder_states": _normal(rng, batch, source, width),
+        "state": normal(rng, batch, hidden),
+        "embeddings": normal(rng, steps, batch, word),
+        "encoder_states": normal(rng, batch, source, width),
         "mask": np.ones((batch, source), bool),
-        "W_q": _normal(rng, attention, hidden),
-        "W_k": _normal(rng, attention, width),
-        "v": _normal(rng, attention),
-        "weight_ih": _normal(rng, 3 * hidden, word + width),
-        "weight_hh": _normal(rng, 3 * hidden, hidden),
-        "bias_ih": _normal(rng, 3 * hidden),
-        "bias_hh": _normal(rng, 3 * hidden),
+        "W_q": normal(rng, attention, hidden),
+        "W_k": normal(rng, attention, width),
+        "v": normal(rng, attention),
+        "weight_ih": normal(rng, 3 * hidden, word + width),
+        "weight_hh": normal(rng, 3 * hidden, hidden),
+        "bias_ih": normal(rng, 3 * hidden),
+        "bias_hh": normal(rng, 3 * hidden),
     }
 
 
 def _with_padding(rng: Generator, inputs: Inputs) -> Inputs:
-    return inputs | {"mask": _padded(rng, *inputs["mask"].shape)}
+    return inputs | {"mask": padded(rng, *inputs["mask"].shape)}
 
 
 def _draw_first_weights(seed: int) -> list[Inputs]:
     rng = default_rng([seed, 46])
-    batch, source, hidden, word, width, attention = _sizes(rng, 6)
+    batch, source, hidden, word, width, attention = sizes(rng, 6)
     same = int(rng.integers(3, 6))  # equal widths: what does not fit now fits, and is wrong quietly
     return [
         _step_inputs(rng, 1, 1, 2, 2, 3, 4, 3),
@@ -1072,7 +1056,7 @@ def _draw_first_weights(seed: int) -> list[Inputs]:
 
 def _draw_context_step(seed: int) -> list[Inputs]:
     rng = default_rng([seed, 47])
-    batch, source, hidden, word, width, attention = _sizes(rng, 6)
+    batch, source, hidden, word, width, attention = sizes(rng, 6)
     same = int(rng.integers(3, 6))
     return [
         _with_padding(rng, _step_inputs(rng, 1, 2, 3, 2, 3, 4, 5)),
@@ -1083,12 +1067,12 @@ def _draw_context_step(seed: int) -> list[Inputs]:
 
 def _draw_steps(seed: int) -> list[Inputs]:
     rng = default_rng([seed, 48])
-    batch, source, hidden, word, width, attention = _sizes(rng, 6)
+    batch, source, hidden, word, width, attention = sizes(rng, 6)
     same = int(rng.integers(3, 6))
     small = _with_padding(rng, _step_inputs(rng, 3, 2, 3, 2, 3, 4, 5))
     return [
         _step_inputs(rng, 1, 1, 2, 2, 3, 4, 3),
-        small | {"upstream": _normal(rng, 2, 2)},
+        small | {"upstream": normal(rng, 2, 2)},
         _with_padding(rng, _step_inputs(rng, 3, 3, same + 1, same, same, same, same)),
         _with_padding(rng, _step_inputs(rng, 3, batch, source, hidden, word, width, attention)),
     ]

@@ -1,0 +1,39 @@
+"""The pictures of the course: built from plain numbers, described in words, shown once.
+
+Every public drawing function shows one output: the picture, with an alt text made from the same numbers. Its
+`build` does the drawing alone and returns `(figure, alt)`: `figures.lines.build(...)`.
+"""
+
+from course_utils.figures.attention import (
+    END,
+    MAX_WORDS,
+    attention_diagram,
+    attention_matrices,
+    attention_matrix,
+    word_weights,
+)
+from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, readable_on, shade, show, style
+from course_utils.figures.curves import curve, lines, quality_by_length
+from course_utils.figures.seq2seq import bottleneck_diagram
+
+__all__ = [
+    "END",
+    "GOLD",
+    "MAX_WORDS",
+    "PALETTE",
+    "attention_diagram",
+    "attention_matrices",
+    "attention_matrix",
+    "bottleneck_diagram",
+    "contrast",
+    "curve",
+    "image",
+    "lines",
+    "png",
+    "quality_by_length",
+    "readable_on",
+    "shade",
+    "show",
+    "style",
+    "word_weights",
+]
