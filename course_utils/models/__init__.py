@@ -2,7 +2,17 @@
 
 from course_utils.models.attention import AdditiveScore, Attention, masked_softmax
 from course_utils.models.masks import padding_mask
-from course_utils.models.recurrent import SplitGRUCell, SplitLSTMCell
+from course_utils.models.recurrent import (
+    Gates,
+    Recurrent,
+    SplitGRUCell,
+    SplitLSTMCell,
+    forget_bias_,
+    gates_of,
+    identity_,
+    long_memory_,
+    orthogonal_,
+)
 from course_utils.models.seq2seq import (
     AttentionDecoder,
     Encoder,
@@ -19,7 +29,9 @@ __all__ = [
     "Attention",
     "AttentionDecoder",
     "Encoder",
+    "Gates",
     "Output",
+    "Recurrent",
     "Seq2Seq",
     "SplitGRUCell",
     "SplitLSTMCell",
@@ -27,6 +39,11 @@ __all__ = [
     "VectorDecoder",
     "bahdanau",
     "fixed_vector",
+    "forget_bias_",
+    "gates_of",
+    "identity_",
+    "long_memory_",
     "masked_softmax",
+    "orthogonal_",
     "padding_mask",
 ]
