@@ -3,21 +3,30 @@
 Plain functions (`explain`, `step_to`, `render`) make what is shown; `Explorer` ties them to the controls.
 """
 
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 import numpy as np
-from IPython import get_ipython
-from IPython.display import display
+from matplotlib.figure import Figure
 
 from course_utils import figures
 from course_utils.corpus import Pair, detokenise, tokenise
+from course_utils.widgets.shell import (
+    GREY,
+    LABEL,
+    Refused,
+    Shell,
+    Stepper,
+    message,
+    note,
+    pane,
+    percent,
+    status,
+)
 
 if TYPE_CHECKING:
     from course_utils.decoding import Translation
@@ -26,15 +35,7 @@ Translate = Callable[[list[str]], "Translation"]
 Links = frozenset[tuple[int, int]]
 
 OWN = -1  # in the list of examples: the reader's own sentence
-_LATER = "#595959"  # words that are not written yet: grey, 7:1 on white
-_PANE = (
-    "background:#fff;color:#000;padding:12px 14px;border:1px solid #767676;border-radius:6px;line-height:1.4"
-)
 _LIST = "display:flex;flex-wrap:wrap;gap:8px;list-style:none;margin:4px 0 12px;padding:0"
-
-
-class Refused(ValueError):
-    """A sentence that cannot be shown, in words for the reader who typed it."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,14 @@ def render(view: View, *, source_language: str, target_language: str) -> str:
     row = view.weights[view.position]
     sources = "".join(_source_word(view, s, float(weight)) for s, weight in enumerate(row))
     targets = "".join(_target_word(view, t) for t in range(len(view.target)))
-    return (
-        f'<section aria-label="Attention of one target word" style="{_PANE}">'
-        f"<div>Source, lit by the attention of “{_lang(view.target[view.position], target_language)}”:</div>"
-        f'<ol aria-label="source words with their weights" lang="{escape(source_language)}" style="{_LIST}">'
-        f"{sources}</ol>"
-        f"<div>Translation, word by word:</div>"
-        f'<ol aria-label="target words" lang="{escape(target_language)}" style="{_LIST}">{targets}</ol>'
-        f'<p role="status" aria-live="polite" style="margin:0">{escape(summary(view))}</p>'
-        f"{_legend(view)}</section>"
+    return pane(
+        "Attention of one target word",
+        f"<div>Source, lit by the attention of “{_lang(view.target[view.position], target_language)}”:</div>",
+        f'<ol aria-label="source words with their weights" lang="{escape(source_language)}" style="{_LIST}">',
+        f"{sources}</ol><div>Translation, word by word:</div>",
+        f'<ol aria-label="target words" lang="{escape(target_language)}" style="{_LIST}">{targets}</ol>',
+        status(summary(view)),
+        note(_legend(view)),
     )
 
 
@@ -145,7 +145,7 @@ def summary(view: View) -> str:
     """Where the current word looks, in one sentence."""
     row = view.weights[view.position]
     order = [int(s) for s in np.argsort(-row, kind="stable") if row[s] >= 0.005][:3]
-    looks = ", ".join(f"{_percent(row[s])} on “{view.source[s]}”" for s in order)
+    looks = ", ".join(f"{percent(row[s])} on “{view.source[s]}”" for s in order)
     word = view.target[view.position]
     return f"Word {view.position + 1} of {len(view.target)}, “{word}”, looks: {looks}."
 
@@ -155,7 +155,7 @@ def _source_word(view: View, s: int, weight: float) -> str:
     link = (s, view.position)
     kind = "gold" if link in view.gold else "possible" if link in view.possible else ""
     dashes = {"gold": "solid", "possible": "dashed", "": "none"}[kind]
-    cues = [_percent(weight), kind, "unknown" if view.source[s] in view.unknown else ""]
+    cues = [percent(weight), kind, "unknown" if view.source[s] in view.unknown else ""]
     style = (
         f"background:{colour};color:{figures.readable_on(colour)};padding:4px 8px;min-width:2.5em;"
         "text-align:center;border:1px solid #767676;border-radius:4px;"
@@ -169,7 +169,7 @@ def _target_word(view: View, t: int) -> str:
     word = escape(view.target[t])
     if t == view.position:
         return f'<li aria-current="true" style="padding:2px 6px;border:2px solid #000"><b>▸ {word}</b></li>'
-    return f'<li style="padding:4px 8px;color:{"#000" if t < view.position else _LATER}">{word}</li>'
+    return f'<li style="padding:4px 8px;color:{"#000" if t < view.position else GREY}">{word}</li>'
 
 
 def _legend(view: View) -> str:
@@ -177,86 +177,53 @@ def _legend(view: View) -> str:
     if view.gold:
         lines.append("Outlined: the gold alignment of the current word (dashed: a possible link).")
     lines += [view.note] if view.note else []
-    return f'<p style="margin:6px 0 0;font-size:85%;color:{_LATER}">{escape(" ".join(lines))}</p>'
+    return " ".join(lines)
 
 
 def _lang(word: str, language: str) -> str:
     return f'<span lang="{escape(language)}">{escape(word)}</span>'
 
 
-def _percent(weight: float) -> str:
-    return f"{100 * weight:.0f}%"
-
-
-def explain_error(error: Exception) -> str:
-    """An error as HTML for the pane: a refusal in its own words, anything else with its type and place."""
-    if isinstance(error, Refused):
-        text = str(error)
-    else:
-        place = traceback.extract_tb(error.__traceback__)[-1:]
-        where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in place)
-        text = f"{type(error).__name__}: {error}{where}. The sentence shown before is kept."
-    return _message(text, "alert")
-
-
-def _message(text: str, role: str) -> str:
-    if not text:
-        return ""
-    border = f"border-left:4px solid {figures.GOLD};padding:6px 10px;background:#fff;color:#000"
-    return f'<div role="{role}" style="{border}">{escape(text)}</div>'
-
-
 # ---- the controls
 
 
-class Explorer:
+class Explorer(Shell):
     """The controls around a View. Every callback ends in `update`, or in a message in the pane."""
+
+    invitation = "Run this notebook to step through the translation word by word and to type sentences."
 
     def __init__(
         self, translate: Translate, examples: Iterable[Pair], *, source_language: str, target_language: str
     ):
+        super().__init__()
         self.translate, self.examples = translate, list(examples)
         if not self.examples:
             raise ValueError("the explorer has no example to start from: give at least one pair")
         self.languages = {"source_language": source_language, "target_language": target_language}
         self.known = {word for pair in self.examples for word in pair.source}
 
-        wide, label = widgets.Layout(width="98%"), {"description_width": "7em"}
+        wide = widgets.Layout(width="98%")
         titles = [detokenise(pair.source, source_language) for pair in self.examples]
         self.choice = widgets.Dropdown(
             options=[*zip(titles, range(len(titles)), strict=True), ("(your own sentence)", OWN)],
             value=0,
             description="Choose:",
-            style=label,
+            style=LABEL,
             layout=wide,
         )
         self.text = widgets.Text(
             description="Or type:",
             placeholder="a sentence of your own, then Enter",
             continuous_update=False,
-            style=label,
+            style=LABEL,
             layout=wide,
         )
-        self.slider = widgets.IntSlider(
-            min=1,
-            max=2,
-            description="Target word:",
-            readout=False,
-            style=label,
-            layout=widgets.Layout(width="60%"),
-        )
-        self.previous = widgets.Button(description="Previous", tooltip="the target word before")
-        self.next = widgets.Button(description="Next", tooltip="the next target word")
-        self.message, self.pane = widgets.HTML(), widgets.HTML()
-        steps = widgets.HBox([self.slider, self.previous, self.next])
-        self.box = widgets.VBox([self.choice, self.text, steps, self.message, self.pane])
+        self.steps = Stepper("Target word:", "target word", self.guarded(self.step))
+        self.box = widgets.VBox([self.choice, self.text, self.steps.row, self.message, self.pane])
 
         self._show_sentence(self.examples[0].source, self.examples[0])
-        self.choice.observe(self._guarded(lambda change: self.choose(change["new"])), "value")
-        self.text.observe(self._guarded(lambda change: self.type(change["new"])), "value")
-        self.slider.observe(self._guarded(lambda change: self.step(change["new"] - 1)), "value")
-        self.previous.on_click(self._guarded(lambda _: self.step(self.view.position - 1)))
-        self.next.on_click(self._guarded(lambda _: self.step(self.view.position + 1)))
+        self.choice.observe(self.guarded(lambda change: self.choose(change["new"])), "value")
+        self.text.observe(self.guarded(lambda change: self.type(change["new"])), "value")
 
     def choose(self, index: int) -> None:
         """Show an example, or leave the stage to the sentence that the reader types (OWN)."""
@@ -276,49 +243,19 @@ class Explorer:
 
     def update(self, view: View) -> None:
         """Bring every control in line with the view."""
-        count = len(view.target)
         self.view = view
-        self.slider.value = view.position + 1  # before max, which would move it
-        self.slider.max = max(count, 2)  # the browser's slider has no meaning for one word
-        self.slider.disabled = count < 2
-        self.previous.disabled, self.next.disabled = view.position == 0, view.position == count - 1
+        self.steps.show(view.position, len(view.target))
         self.pane.value = render(view, **self.languages)
 
-    def show(self) -> None:
-        """Display the explorer; outside IPython nothing happens."""
-        if get_ipython() is not None:
-            display(self.bundle(), raw=True)
-
-    def bundle(self) -> dict:
-        """The controls and, in the same output, the whole sentence as a picture where no widget runs."""
+    def still(self) -> tuple[Figure, str]:
+        """The whole sentence as one picture."""
         view = self.view
         links = {"gold": view.gold, "possible": view.possible}
         title = "Attention over a whole sentence"
-        drawn = figures.attention_matrix.build(view.weights, view.source, view.target, **links, title=title)
-        note = "<p>Run this notebook to step through the translation word by word and to type sentences.</p>"
-        return {
-            "application/vnd.jupyter.widget-view+json": {
-                "model_id": self.box.model_id,
-                "version_major": 2,
-                "version_minor": 0,
-            },
-            "text/html": figures.image(*drawn) + note,
-            "text/plain": drawn[1],
-        }
+        return figures.attention_matrix.build(view.weights, view.source, view.target, **links, title=title)
 
     def _show_sentence(self, sentence: Sequence[str], pair: Pair | None = None) -> None:
-        self.message.value = _message("Translating …", "status")
+        self.message.value = message("Translating …", "status")
         view = explain(self.translate, sentence, pair)
         self.update(view)
-        self.message.value = _message(unknown_words(view, self.known), "status")
-
-    def _guarded(self, action: Callable) -> Callable:
-        """The action with its errors shown to the reader: Jupyter has no other place for them."""
-
-        def callback(event):
-            try:
-                action(event)
-            except Exception as error:
-                self.message.value = explain_error(error)
-
-        return callback
+        self.message.value = message(unknown_words(view, self.known), "status")

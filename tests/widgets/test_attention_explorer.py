@@ -16,12 +16,12 @@ from course_utils.widgets import attention_explorer
 from course_utils.widgets.attention_explorer import (
     OWN,
     Explorer,
-    Refused,
     explain,
     render,
     step_to,
     unknown_words,
 )
+from course_utils.widgets.shell import Refused
 
 LANGUAGES = {"source_language": "en", "target_language": "fr"}
 OTHER = Pair(("the", "small", "house"), ("la", "jolie", "maison"), frozenset({(0, 0), (1, 1), (2, 2)}))
@@ -154,31 +154,31 @@ def test_unknown_words_are_named_with_known_ones_near_them():
 
 def test_it_opens_on_the_first_example(explorer):
     assert explorer.view.source == (*PAIR.source, figures.END)
-    assert (explorer.slider.min, explorer.slider.max, explorer.slider.value) == (1, 4, 1)
-    assert explorer.previous.disabled and not explorer.next.disabled
+    assert (explorer.steps.slider.min, explorer.steps.slider.max, explorer.steps.slider.value) == (1, 4, 1)
+    assert explorer.steps.previous.disabled and not explorer.steps.next.disabled
     assert explorer.message.value == ""
 
 
 def test_slider_and_buttons_step(explorer):
-    explorer.slider.value = 3
+    explorer.steps.slider.value = 3
     assert explorer.view.position == 2 and "“bleue”" in explorer.pane.value
-    explorer.next.click()
-    assert explorer.slider.value == 4 and explorer.next.disabled
-    explorer.previous.click()
-    explorer.previous.click()
-    assert explorer.slider.value == 2 and "“maison”" in explorer.pane.value
+    explorer.steps.next.click()
+    assert explorer.steps.slider.value == 4 and explorer.steps.next.disabled
+    explorer.steps.previous.click()
+    explorer.steps.previous.click()
+    assert explorer.steps.slider.value == 2 and "“maison”" in explorer.pane.value
 
 
 def test_choosing_and_typing_follow_each_other(explorer):
-    explorer.slider.value = 4
+    explorer.steps.slider.value = 4
     explorer.text.value = "The small blue house and the house"
     assert explorer.choice.value == OWN
     assert explorer.view.source[:4] == ("the", "small", "blue", "house")
-    assert (explorer.slider.value, explorer.slider.max) == (1, 8)
-    explorer.slider.value = 8
+    assert (explorer.steps.slider.value, explorer.steps.slider.max) == (1, 8)
+    explorer.steps.slider.value = 8
     explorer.choice.value = 1
     assert explorer.text.value == "" and explorer.view.source == (*OTHER.source, figures.END)
-    assert (explorer.slider.value, explorer.slider.max) == (1, 4)
+    assert (explorer.steps.slider.value, explorer.steps.slider.max) == (1, 4)
     explorer.text.value = "the house"
     explorer.choice.value = 1
     assert explorer.view.source == (*OTHER.source, figures.END)
@@ -218,8 +218,10 @@ def test_one_target_word_leaves_nothing_to_step():
         return replace(translation, tokens=[], weights=translation.weights[-1:])
 
     explorer = Explorer(silent, [PAIR], **LANGUAGES)
-    assert explorer.slider.disabled and explorer.previous.disabled and explorer.next.disabled
-    assert explorer.slider.min < explorer.slider.max
+    assert (
+        explorer.steps.slider.disabled and explorer.steps.previous.disabled and explorer.steps.next.disabled
+    )
+    assert explorer.steps.slider.min < explorer.steps.slider.max
 
 
 def test_an_error_of_the_first_example_is_raised():
