@@ -42,8 +42,8 @@ WEIGHTS = ("W_ih", "W_hh", "b_ih", "b_hh")
 def _ask_steps(state: Sequence[str]) -> Ask:
     """An `ask` that takes as many steps as there are inputs, each from the state that the last one returned.
 
-    `state` names the tensors of the state. Where a case holds an `upstream` array, the gradients of sum(last h
-    * upstream) for the first state and the recurrent weights are asked for as well.
+    `state` names the tensors of the state. Where a case holds an `upstream` array, the gradients of
+    sum(last h * upstream) for the first state and the recurrent weights are asked for as well.
     """
 
     def ask(answer: Callable, inputs: Inputs) -> Outputs:
@@ -591,7 +591,7 @@ GRU_MISTAKES = (
     Mistake(
         "update gate the other way round",
         _gru(mix=lambda z, n, h: z * n + (1 - z) * h),
-        "In your step z is the share of the candidate. (Papers differ here; in PyTorch z keeps the old state.)",
+        "In your step z is the share of the candidate. (Papers differ; in PyTorch z keeps the old state.)",
         "the last equation: z stands beside the old state.",
     ),
     Mistake(
