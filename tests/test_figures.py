@@ -28,6 +28,7 @@ QUALITY = {
     "with attention": [(7.5, 99, 98, 99.5), (25, 96, 94, 97), (45, 88, 84, 91)],
 }
 LONG = ["mot"] * 75
+GATE = np.linspace(0, 1, 4 * 75).reshape(4, 75)  # (units, steps)
 EVERY_FIGURE = {
     "lines": lambda: figures.lines.build(
         {"a": ([1, 2, 3], [1, 10, 100]), "b": ([1, 3], [5, 5])},
@@ -50,6 +51,9 @@ EVERY_FIGURE = {
     "word": lambda: figures.word_weights.build([0.6, 0.3, 0.1], SOURCE, "house", entropy=1.295),
     "bottleneck": lambda: figures.bottleneck_diagram.build(
         SOURCE, LONG, width=256, results=("BLEU 90", "BLEU 13")
+    ),
+    "strips": lambda: figures.heat_strips.build(
+        {"forget gate": GATE, "cell": 3 * GATE - 1}, LONG, signed=["cell"], title="Two strips"
     ),
     "step": lambda: figures.attention_diagram.build([0.1, 0.7, 0.2], SOURCE, "house", previous="blue"),
 }
@@ -317,3 +321,43 @@ def test_the_step_has_arrows_as_thick_as_the_weights():
 def test_a_step_over_many_words_says_what_is_missing():
     figure, alt = figures.attention_diagram.build(np.full(20, 0.05), ["mot"] * 20, "word")
     assert "8 more words are not drawn" in alt and any("8 more words" in text for text in texts(figure))
+
+
+# ---- heat strips
+
+
+def test_strips_say_where_they_are_high_and_low():
+    _, alt = figures.heat_strips.build(
+        {"forget gate": [[0.1, 0.9, 0.5], [0.3, 0.7, 0.5]]}, ["le", "chat", "dort"]
+    )
+    assert alt == (
+        "Heat strips of 2 units over 3 steps, “le” to “dort”. forget gate: 0.1 to 0.9; the mean over units "
+        "is highest at step 2 “chat” (0.80) and lowest at step 1 “le” (0.20)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("panels", "told"),
+    [
+        ({}, "no strip to draw"),
+        ({"cell": [[0.5, -0.1]]}, "values from -0.1 to 0.5, outside 0 to 1"),
+        ({"gate": [[0.5, np.nan]]}, "outside 0 to 1"),
+        ({"gate": [[0.5]]}, r"shape \(1, 1\); \(units, steps\) for 2 labels"),
+    ],
+)
+def test_strips_that_cannot_be_drawn_are_named(panels, told):
+    with pytest.raises(ValueError, match=told):
+        figures.heat_strips.build(panels, ["a", "b"])
+
+
+def test_a_strip_is_one_pixel_a_cell_and_its_signs_are_told_apart_without_colour():
+    values = np.array([[0.0, 0.5, 1.0], [1.0, 1.0, 0.0]])
+    pixels = np.asarray(Image.open(io.BytesIO(figures.strip_png(values))).convert("L"), int)
+    assert pixels.shape == values.shape and pixels[0, 0] > pixels[0, 1] > pixels[0, 2]
+    signed = np.array([[-0.2, 0.4], [2.0, -2.0]])
+    figure, _ = figures.heat_strips.build({"cell": signed}, ["a", "b"], signed=["cell"])
+    (dots,) = figure.axes[0].lines
+    assert set(map(tuple, dots.get_xydata())) == {(0, 0), (1, 1)}  # (step, unit) of what is below 0
+    assert figures.strips_key({"cell": signed}, ["cell"]) == [
+        "cell: blue above 0, orange with a dot below, from −2 to 2."
+    ]

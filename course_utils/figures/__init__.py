@@ -15,6 +15,7 @@ from course_utils.figures.attention import (
 from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, readable_on, shade, show, style
 from course_utils.figures.curves import curve, lines, quality_by_length
 from course_utils.figures.seq2seq import bottleneck_diagram
+from course_utils.figures.strips import heat_strips, strip_png, strips_alt, strips_key
 
 __all__ = [
     "END",
@@ -27,6 +28,7 @@ __all__ = [
     "bottleneck_diagram",
     "contrast",
     "curve",
+    "heat_strips",
     "image",
     "lines",
     "png",
@@ -34,6 +36,9 @@ __all__ = [
     "readable_on",
     "shade",
     "show",
+    "strip_png",
+    "strips_alt",
+    "strips_key",
     "style",
     "word_weights",
 ]

@@ -1,5 +1,7 @@
 """Controls to play with: thin shells of ipywidgets around functions that need no browser."""
 
 from course_utils.widgets.attention_explorer import attention_explorer
+from course_utils.widgets.gate_viewer import gate_viewer
+from course_utils.widgets.gradient_flow import gradient_explorer
 
-__all__ = ["attention_explorer"]
+__all__ = ["attention_explorer", "gate_viewer", "gradient_explorer"]

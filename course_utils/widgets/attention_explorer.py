@@ -15,18 +15,7 @@ from matplotlib.figure import Figure
 
 from course_utils import figures
 from course_utils.corpus import Pair, detokenise, tokenise
-from course_utils.widgets.shell import (
-    GREY,
-    LABEL,
-    Refused,
-    Shell,
-    Stepper,
-    message,
-    note,
-    pane,
-    percent,
-    status,
-)
+from course_utils.widgets import shell
 
 if TYPE_CHECKING:
     from course_utils.decoding import Translation
@@ -75,15 +64,15 @@ def explain(translate: Translate, sentence: Sequence[str], pair: Pair | None = N
     Raises Refused for a sentence that is empty or too long, and for a model that gives no weights.
     """
     if not sentence:
-        raise Refused("There is no word to translate: type a sentence.")
+        raise shell.Refused("There is no word to translate: type a sentence.")
     if len(sentence) > figures.MAX_WORDS:
-        raise Refused(
+        raise shell.Refused(
             f"This sentence has {len(sentence)} words and punctuation marks; the explorer shows up to "
             f"{figures.MAX_WORDS}. Shorten it, and press Enter again."
         )
     translation = translate(list(sentence))
     if translation.weights is None:
-        raise Refused("This model gives no attention weights; choose a model with attention.")
+        raise shell.Refused("This model gives no attention weights; choose a model with attention.")
     weights = np.asarray(translation.weights)
     end = [figures.END]
     view = View(
@@ -130,14 +119,14 @@ def render(view: View, *, source_language: str, target_language: str) -> str:
     row = view.weights[view.position]
     sources = "".join(_source_word(view, s, float(weight)) for s, weight in enumerate(row))
     targets = "".join(_target_word(view, t) for t in range(len(view.target)))
-    return pane(
+    return shell.pane(
         "Attention of one target word",
         f"<div>Source, lit by the attention of “{_lang(view.target[view.position], target_language)}”:</div>",
         f'<ol aria-label="source words with their weights" lang="{escape(source_language)}" style="{_LIST}">',
         f"{sources}</ol><div>Translation, word by word:</div>",
         f'<ol aria-label="target words" lang="{escape(target_language)}" style="{_LIST}">{targets}</ol>',
-        status(summary(view)),
-        note(_legend(view)),
+        shell.status(summary(view)),
+        shell.note(_legend(view)),
     )
 
 
@@ -145,7 +134,7 @@ def summary(view: View) -> str:
     """Where the current word looks, in one sentence."""
     row = view.weights[view.position]
     order = [int(s) for s in np.argsort(-row, kind="stable") if row[s] >= 0.005][:3]
-    looks = ", ".join(f"{percent(row[s])} on “{view.source[s]}”" for s in order)
+    looks = ", ".join(f"{shell.percent(row[s])} on “{view.source[s]}”" for s in order)
     word = view.target[view.position]
     return f"Word {view.position + 1} of {len(view.target)}, “{word}”, looks: {looks}."
 
@@ -155,7 +144,7 @@ def _source_word(view: View, s: int, weight: float) -> str:
     link = (s, view.position)
     kind = "gold" if link in view.gold else "possible" if link in view.possible else ""
     dashes = {"gold": "solid", "possible": "dashed", "": "none"}[kind]
-    cues = [percent(weight), kind, "unknown" if view.source[s] in view.unknown else ""]
+    cues = [shell.percent(weight), kind, "unknown" if view.source[s] in view.unknown else ""]
     style = (
         f"background:{colour};color:{figures.readable_on(colour)};padding:4px 8px;min-width:2.5em;"
         "text-align:center;border:1px solid #767676;border-radius:4px;"
@@ -169,7 +158,7 @@ def _target_word(view: View, t: int) -> str:
     word = escape(view.target[t])
     if t == view.position:
         return f'<li aria-current="true" style="padding:2px 6px;border:2px solid #000"><b>▸ {word}</b></li>'
-    return f'<li style="padding:4px 8px;color:{"#000" if t < view.position else GREY}">{word}</li>'
+    return f'<li style="padding:4px 8px;color:{"#000" if t < view.position else shell.GREY}">{word}</li>'
 
 
 def _legend(view: View) -> str:
@@ -187,7 +176,7 @@ def _lang(word: str, language: str) -> str:
 # ---- the controls
 
 
-class Explorer(Shell):
+class Explorer(shell.Shell):
     """The controls around a View. Every callback ends in `update`, or in a message in the pane."""
 
     invitation = "Run this notebook to step through the translation word by word and to type sentences."
@@ -208,17 +197,17 @@ class Explorer(Shell):
             options=[*zip(titles, range(len(titles)), strict=True), ("(your own sentence)", OWN)],
             value=0,
             description="Choose:",
-            style=LABEL,
+            style=shell.LABEL,
             layout=wide,
         )
         self.text = widgets.Text(
             description="Or type:",
             placeholder="a sentence of your own, then Enter",
             continuous_update=False,
-            style=LABEL,
+            style=shell.LABEL,
             layout=wide,
         )
-        self.steps = Stepper("Target word:", "target word", self.guarded(self.step))
+        self.steps = shell.Stepper("Target word:", "target word", self.guarded(self.step))
         self.box = widgets.VBox([self.choice, self.text, self.steps.row, self.message, self.pane])
 
         self._show_sentence(self.examples[0].source, self.examples[0])
@@ -255,7 +244,7 @@ class Explorer(Shell):
         return figures.attention_matrix.build(view.weights, view.source, view.target, **links, title=title)
 
     def _show_sentence(self, sentence: Sequence[str], pair: Pair | None = None) -> None:
-        self.message.value = message("Translating …", "status")
+        self.message.value = shell.message("Translating …", "status")
         view = explain(self.translate, sentence, pair)
         self.update(view)
-        self.message.value = message(unknown_words(view, self.known), "status")
+        self.message.value = shell.message(unknown_words(view, self.known), "status")

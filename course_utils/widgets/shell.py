@@ -100,26 +100,31 @@ def _attributes(named: dict) -> str:
 
 
 class Stepper:
-    """A slider over 1 to `count` and a button to either side. `go` gets the wished position, from 0."""
+    """A slider over 1 to `count`, a button to either side and, if wished, one that plays through all.
 
-    def __init__(self, description: str, thing: str, go: Callable[[int], None]):
-        self.slider = widgets.IntSlider(
-            min=1, max=2, description=description, readout=False, style=LABEL,
-            layout=widgets.Layout(width="60%"),
-        )  # fmt: skip
+    `go` gets the wished position, counted from 0.
+    """
+
+    def __init__(self, description: str, thing: str, go: Callable[[int], None], *, play: bool = False):
+        options = {"readout": False, "style": LABEL, "layout": widgets.Layout(width="60%")}
+        self.slider = widgets.IntSlider(1, min=1, max=2, description=description, **options)
+        self.play = widgets.Play(1, min=1, max=2, interval=500, show_repeat=False) if play else None
         self.previous = widgets.Button(description="Previous", tooltip=f"the {thing} before")
         self.next = widgets.Button(description="Next", tooltip=f"the next {thing}")
-        self.slider.observe(lambda change: go(change["new"] - 1), "value")
+        self.counters = [self.play, self.slider] if play else [self.slider]
+        for counter in self.counters:
+            counter.observe(lambda change: go(change["new"] - 1), "value")
         self.previous.on_click(lambda _: go(self.slider.value - 2))
         self.next.on_click(lambda _: go(self.slider.value))
-        self.row = widgets.HBox([self.slider, self.previous, self.next])
+        self.row = widgets.HBox([*self.counters, self.previous, self.next])
 
     def show(self, position: int, count: int) -> None:
         count_or_two = max(count, 2)  # the browser's slider has no meaning for one step
-        self.slider.max = max(count_or_two, self.slider.value)  # room first: an end in the way moves a value
-        self.slider.value = position + 1
-        self.slider.max = count_or_two
-        self.slider.disabled = count < 2
+        for counter in self.counters:
+            counter.max = max(count_or_two, counter.value)  # room first: an end in the way moves a value
+            counter.value = position + 1
+            counter.max = count_or_two
+            counter.disabled = count < 2
         self.previous.disabled, self.next.disabled = position == 0, position == count - 1
 
 
