@@ -55,6 +55,8 @@ EVERY_FIGURE = {
     "strips": lambda: figures.heat_strips.build(
         {"forget gate": GATE, "cell": 3 * GATE - 1}, LONG, signed=["cell"], title="Two strips"
     ),
+    "lstm": lambda: figures.lstm_diagram.build(),
+    "gru": lambda: figures.gru_diagram.build(),
     "step": lambda: figures.attention_diagram.build([0.1, 0.7, 0.2], SOURCE, "house", previous="blue"),
 }
 

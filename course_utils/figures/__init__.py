@@ -14,6 +14,7 @@ from course_utils.figures.attention import (
 )
 from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, readable_on, shade, show, style
 from course_utils.figures.curves import curve, lines, quality_by_length
+from course_utils.figures.gates import gru_diagram, lstm_diagram
 from course_utils.figures.seq2seq import bottleneck_diagram
 from course_utils.figures.strips import heat_strips, strip_png, strips_alt, strips_key
 
@@ -28,9 +29,11 @@ __all__ = [
     "bottleneck_diagram",
     "contrast",
     "curve",
+    "gru_diagram",
     "heat_strips",
     "image",
     "lines",
+    "lstm_diagram",
     "png",
     "quality_by_length",
     "readable_on",
