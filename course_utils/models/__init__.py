@@ -1,7 +1,14 @@
 """The models of the course and what they are made of."""
 
-from course_utils.models.attention import AdditiveScore, Attention, masked_softmax
-from course_utils.models.masks import padding_mask
+from course_utils.models.attention import (
+    AdditiveScore,
+    Attention,
+    MultiHeadAttention,
+    masked_softmax,
+    scaled_dot_product,
+)
+from course_utils.models.masks import causal_mask, padding_mask, prefix_mask, window_mask
+from course_utils.models.positions import rotary, sinusoidal
 from course_utils.models.recurrent import (
     Gates,
     Recurrent,
@@ -23,21 +30,27 @@ from course_utils.models.seq2seq import (
     bahdanau,
     fixed_vector,
 )
+from course_utils.models.transformer import Block, Stack, Transformer
 
 __all__ = [
     "AdditiveScore",
     "Attention",
     "AttentionDecoder",
+    "Block",
     "Encoder",
     "Gates",
+    "MultiHeadAttention",
     "Output",
     "Recurrent",
     "Seq2Seq",
     "SplitGRUCell",
     "SplitLSTMCell",
+    "Stack",
     "StepOutput",
+    "Transformer",
     "VectorDecoder",
     "bahdanau",
+    "causal_mask",
     "fixed_vector",
     "forget_bias_",
     "gates_of",
@@ -46,4 +59,9 @@ __all__ = [
     "masked_softmax",
     "orthogonal_",
     "padding_mask",
+    "prefix_mask",
+    "rotary",
+    "scaled_dot_product",
+    "sinusoidal",
+    "window_mask",
 ]

@@ -1,9 +1,13 @@
 """Attention: a score for every pair of query and key, a softmax over the keys, a weighted sum of values."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from course_utils.models.positions import rotary
 
 
 def masked_softmax(
@@ -93,3 +97,101 @@ class Attention(nn.Module):
         scores = self.score(query, keys)
         weights = masked_softmax(scores, source_mask[:, None])  # (6)
         return torch.bmm(weights, values), weights  # (5)
+
+
+def scaled_dot_product(
+    query: Float[Tensor, "*batch target width"],
+    key: Float[Tensor, "*batch source width"],
+    value: Float[Tensor, "*batch source value"],
+    mask: Bool[Tensor, "..."] | None = None,
+) -> tuple[Float[Tensor, "*batch target value"], Float[Tensor, "*batch target source"]]:
+    """softmax(Q K^T / sqrt(d_k)) V, and the weights (Vaswani et al. 2017, equation 1).
+
+    Args:
+        mask: True = may attend; broadcasts against (*batch, target, source).
+    """
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    weights = masked_softmax(scores, mask)
+    return weights @ value, weights
+
+
+class Attended(NamedTuple):
+    """What one attention layer gives."""
+
+    output: Float[Tensor, "batch target width"]
+    weights: Float[Tensor, "batch heads target source"] | None
+
+
+class MultiHeadAttention(nn.Module):
+    """Several attentions side by side, each in its own part of the width (Vaswani et al. 2017, 3.2.2).
+
+    Keys and values are made by a method of their own, `remember`, since they can be kept: those of the source
+    for a whole translation, those of past tokens in a cache.
+
+    Args:
+        width: of the inputs and the output.
+        heads: how many; each has width / heads numbers.
+        key_heads: how many heads of keys and values, each shared by heads / key_heads heads of queries
+            (Ainslie et al. 2023); all of them by default.
+        rotary: turn queries and keys by their positions.
+
+    Raises:
+        ValueError: the width does not divide by the heads, or the heads by the key heads.
+    """
+
+    def __init__(self, width: int, heads: int, *, key_heads: int | None = None, rotary: bool = False):
+        super().__init__()
+        key_heads = heads if key_heads is None else key_heads
+        if width % heads or heads % key_heads:
+            raise ValueError(
+                f"a width of {width} must divide into {heads} heads, and these into {key_heads} key heads"
+            )
+        self.heads, self.key_heads, self.rotary = heads, key_heads, rotary
+        own = key_heads * width // heads
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * own)  # one product for both
+        self.output = nn.Linear(width, width)
+        for matrix in (self.query.weight, *self.key_value.weight.split(own)):
+            nn.init.xavier_uniform_(matrix)
+        for bias in (self.query.bias, self.key_value.bias, self.output.bias):
+            nn.init.zeros_(bias)
+
+    def remember(self, x: Float[Tensor, "batch source width"], start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys and values of x, (batch, key_heads, source, width of a head); x begins at position `start`."""
+        key, value = self.key_value(x).chunk(2, dim=-1)
+        return self._turned(_split_heads(key, self.key_heads), start), _split_heads(value, self.key_heads)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch target width"],
+        memory: tuple[Tensor, Tensor],
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        start: int = 0,
+        with_weights: bool = False,
+    ) -> Attended:
+        """Lets x, which begins at position `start`, look at keys and values.
+
+        Args:
+            memory: what `remember` made.
+            mask: True = may attend; broadcasts against (batch, heads, target, source).
+            with_weights: give the weights as well, which PyTorch's fused attention never holds.
+        """
+        query = self._turned(_split_heads(self.query(x), self.heads), start)  # (batch, heads, target, own)
+        key, value = (part.repeat_interleave(self.heads // self.key_heads, dim=1) for part in memory)
+        weights = None
+        if with_weights:
+            found, weights = scaled_dot_product(query, key, value, mask)
+        else:
+            found = F.scaled_dot_product_attention(query, key, value, mask)
+        return Attended(self.output(found.transpose(1, 2).flatten(2)), weights)
+
+    def _turned(self, x: Float[Tensor, "batch heads length own"], start: int) -> Tensor:
+        if not self.rotary:
+            return x
+        return rotary(x, torch.arange(start, start + x.shape[2], device=x.device))
+
+
+def _split_heads(x: Float[Tensor, "batch length width"], heads: int) -> Tensor:
+    """(batch, heads, length, width / heads): each head gets neighbouring columns."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
