@@ -3,10 +3,14 @@
 from course_utils.models.attention import (
     AdditiveScore,
     Attention,
+    DotScore,
+    GeneralScore,
+    LocationScore,
     MultiHeadAttention,
     masked_softmax,
     scaled_dot_product,
 )
+from course_utils.models.luong import LocalAttention, LuongDecoder, luong
 from course_utils.models.masks import causal_mask, padding_mask, prefix_mask, window_mask
 from course_utils.models.positions import rotary, sinusoidal
 from course_utils.models.recurrent import (
@@ -37,8 +41,13 @@ __all__ = [
     "Attention",
     "AttentionDecoder",
     "Block",
+    "DotScore",
     "Encoder",
     "Gates",
+    "GeneralScore",
+    "LocalAttention",
+    "LocationScore",
+    "LuongDecoder",
     "MultiHeadAttention",
     "Output",
     "Recurrent",
@@ -56,6 +65,7 @@ __all__ = [
     "gates_of",
     "identity_",
     "long_memory_",
+    "luong",
     "masked_softmax",
     "orthogonal_",
     "padding_mask",

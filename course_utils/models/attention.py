@@ -68,6 +68,74 @@ class AdditiveScore(nn.Module):
         return F.linear(twice.sigmoid_(), 2 * self.v[None], -self.v.sum()[None]).squeeze(-1)
 
 
+class DotScore(nn.Module):
+    """The dot product s_t . h_j (Luong et al. 2015, equation 8), which has nothing to learn.
+
+    Raises ValueError where the two widths differ: then there is no dot product.
+    """
+
+    def __init__(self, query_width: int, key_width: int):
+        super().__init__()
+        if query_width != key_width:
+            raise ValueError(
+                f"a dot product needs equal widths, but the decoder's state has {query_width} numbers and an "
+                f"encoder state {key_width} (both directions together); give each direction of the encoder "
+                f"{query_width / 2:g}, or take GeneralScore, whose matrix maps the one to the other"
+            )
+
+    def project_keys(self, encoder_states: Float[Tensor, "batch source key"]) -> Tensor:
+        """The states themselves."""
+        return encoder_states
+
+    def forward(
+        self, query: Float[Tensor, "batch target query"], keys: Float[Tensor, "batch source query"]
+    ) -> Float[Tensor, "batch target source"]:
+        """The product of every query with every key."""
+        return query @ keys.mT
+
+
+class GeneralScore(DotScore):
+    """The score s_t . W_a h_j (Luong et al. 2015, equation 8): a dot product after a learned map."""
+
+    def __init__(self, query_width: int, key_width: int):
+        super().__init__(query_width, query_width)
+        self.key = nn.Linear(key_width, query_width, bias=False)  # W_a
+
+    def project_keys(
+        self, encoder_states: Float[Tensor, "batch source key"]
+    ) -> Float[Tensor, "batch source query"]:
+        """W_a h_j of every source position."""
+        return self.key(encoder_states)
+
+
+class LocationScore(nn.Module):
+    """The score W_a s_t (Luong et al. 2015, equation 9): the state alone chooses positions, unseen.
+
+    Args:
+        query_width: the width of the decoder's state.
+        longest: the number of positions that it can choose from, the end token's included.
+    """
+
+    def __init__(self, query_width: int, longest: int):
+        super().__init__()
+        self.places = nn.Linear(query_width, longest, bias=False)  # W_a
+
+    def project_keys(self, encoder_states: Float[Tensor, "batch source key"]) -> Tensor:
+        """The states, of which only the number counts. Raises ValueError for more than there are places."""
+        if encoder_states.shape[1] > self.places.out_features:
+            raise ValueError(
+                f"a source of {encoder_states.shape[1]} tokens is longer than the {self.places.out_features} "
+                "positions that this location score knows; make it with a larger `longest`"
+            )
+        return encoder_states
+
+    def forward(
+        self, query: Float[Tensor, "batch target query"], keys: Float[Tensor, "batch source key"]
+    ) -> Float[Tensor, "batch target source"]:
+        """One score for each place, whatever stands there."""
+        return self.places(query)[:, :, : keys.shape[1]]
+
+
 class Attention(nn.Module):
     """A score, a masked softmax, and the weighted sum that the weights choose.
 
