@@ -595,7 +595,11 @@ def _inputs(inputs: Inputs) -> list[str]:
     given = {name: value for name, value in inputs.items() if name != "upstream"}
     small = [name for name, value in given.items() if type(value) is not np.ndarray or value.size <= SMALL]
     lines = [f"  {name} {_show(given[name])}" for name in small[:SHOWN]]
-    others = ", ".join(f"{name} {value.shape}" for name, value in given.items() if name not in small[:SHOWN])
+    others = ", ".join(
+        f"{name} {value.shape if type(value) is np.ndarray else _show(value)}"
+        for name, value in given.items()
+        if name not in small[:SHOWN]
+    )
     return lines + ([f"  {others}"] if others else [])
 
 
