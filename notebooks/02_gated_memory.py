@@ -534,32 +534,28 @@ for length in CHAIN:
 # > **Predict first.** The work is the same everywhere. Will the time be?
 
 # %%
-LENGTHS, TOKENS_IN_ALL = (2, 16, 128, 1024), 2048
-times = {"LSTM, Python loop": [], "LSTM, fused": [], "one product": []}
+LENGTHS, WORK = (2, 16, 128, 1024), 2_048  # tokens in all
 timed = Recurrent("lstm", 64, 64).to(device)
-flat, matrix = torch.randn(TOKENS_IN_ALL, 128, device=device), torch.randn(128, 256, device=device)
+flat, matrix = torch.randn(WORK, 128, device=device), torch.randn(128, 256, device=device)
 
 
+@torch.no_grad()
 def run(fused: bool, x: torch.Tensor):
     timed.fused = fused
     return timed(x)
 
 
-with torch.no_grad():
-    for length in LENGTHS:
-        sequences = torch.randn(TOKENS_IN_ALL // length, length, 64, device=device)
-        took = probes.compare(
-            {
-                "LSTM, Python loop": lambda x=sequences: run(False, x),
-                "LSTM, fused": lambda x=sequences: run(True, x),
-                "one product": lambda: flat @ matrix,
-            }
-        )
-        for name, each in took.items():
-            times[name].append(1000 * each)
+times = {"LSTM, Python loop": [], "LSTM, fused": [], "one product": []}
+for length in LENGTHS:
+    x_timed = torch.randn(WORK // length, length, 64, device=device)  # (batch, length, input)
+    calls = (lambda x=x_timed: run(False, x), lambda x=x_timed: run(True, x), lambda: flat @ matrix)
+    for name, took in probes.compare(dict(zip(times, calls, strict=True))).items():
+        times[name].append(1000 * took)
+
+# %%
 figures.lines(
     {name: (LENGTHS, took) for name, took in times.items()},
-    xlabel="length of the sequences (2,048 tokens in all)",
+    xlabel=f"length of the sequences ({WORK:,} tokens in all)",
     ylabel="time (ms)",
     xscale="log",
     yscale="log",
