@@ -41,11 +41,11 @@ class Encoded(NamedTuple):
     """What an encoder hands on."""
 
     states: Float[Tensor, "batch source width"]  # h_j, zeros on padding
-    first: Float[Tensor, "batch hidden"]  # backward h_1, which has read all from the end
+    first: Float[Tensor, "batch hidden"]  # has read all: backward h_1 (forward h_S where there is no other)
 
 
 class Encoder(nn.Module):
-    """Reads the source with a GRU or LSTM, in both directions or from the end to the start.
+    """Reads the source with a GRU or LSTM, in both directions or in one.
 
     Padding changes no result: each row is read as if it were alone. Padding stands at the end, where the
     forward direction meets it after all words; and for the backward direction the words of each row are
@@ -58,8 +58,8 @@ class Encoder(nn.Module):
         hidden: the width of the state of one direction.
         cell: "gru" or "lstm".
         bidirectional: both directions, h_j = [forward h_j; backward h_j] (Bahdanau et al. 2015, equation 7).
-            Otherwise the reversed sentence alone, as Sutskever et al. (2014) do: then the state at the first
-            word has seen all of it, and its beginning last.
+        reverse: which one it is otherwise. True reads from the end, as Sutskever et al. (2014) do: then the
+            state at the first word has seen all of it, and its beginning last. False reads from the start.
         dropout: the share of the embedding's entries that is dropped in training.
     """
 
@@ -71,13 +71,15 @@ class Encoder(nn.Module):
         hidden: int,
         cell: Literal["gru", "lstm"] = "gru",
         bidirectional: bool = True,
+        reverse: bool = True,
         dropout: float = 0.0,
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.dropout = nn.Dropout(dropout)
-        self.forward_rnn = RNNS[cell](embedding, hidden, batch_first=True) if bidirectional else None
-        self.backward_rnn = RNNS[cell](embedding, hidden, batch_first=True)
+        onward, back = bidirectional or not reverse, bidirectional or reverse
+        self.forward_rnn = RNNS[cell](embedding, hidden, batch_first=True) if onward else None
+        self.backward_rnn = RNNS[cell](embedding, hidden, batch_first=True) if back else None
         self.hidden = hidden
         self.width = 2 * hidden if bidirectional else hidden
 
@@ -87,12 +89,14 @@ class Encoder(nn.Module):
         """Encodes sentences that are padded at their end and have at least one real token each."""
         embedded = self.dropout(self.embedding(source))  # (batch, source, embedding)
         lengths = source_mask.sum(dim=1)
-        states, _ = self.backward_rnn(_reverse(embedded, lengths))
-        states = _reverse(states, lengths)  # (batch, source, hidden)
-        first = states[:, 0]  # backward h_1
+        directions = []  # (batch, source, hidden) each
         if self.forward_rnn is not None:
-            states = torch.cat([self.forward_rnn(embedded)[0], states], dim=-1)  # (7)
-        return Encoded(states * source_mask[:, :, None], first)
+            directions.append(self.forward_rnn(embedded)[0])
+            first = directions[-1][torch.arange(len(source), device=source.device), lengths - 1]  # h_S
+        if self.backward_rnn is not None:
+            directions.append(_reverse(self.backward_rnn(_reverse(embedded, lengths))[0], lengths))
+            first = directions[-1][:, 0]  # backward h_1
+        return Encoded(torch.cat(directions, dim=-1) * source_mask[:, :, None], first)  # (7)
 
 
 def _reverse(rows: Tensor, lengths: Int[Tensor, "batch"]) -> Tensor:
@@ -371,6 +375,7 @@ def fixed_vector(
     embedding: int = 128,
     hidden: int = 256,
     cell: Literal["gru", "lstm"] = "gru",
+    reverse: bool = True,
     dropout: float = 0.0,
 ) -> Seq2Seq:
     """The best of the models that squeeze the source into one vector.
@@ -383,11 +388,11 @@ def fixed_vector(
         embedding: the width of the embeddings.
         hidden: the width of the vector and of the decoder's state.
         cell: "gru" or "lstm".
+        reverse: False reads the source from its start.
         dropout: the share of entries that is dropped in training (embeddings, and before the logits).
     """
-    encoder = Encoder(
-        source_size, embedding=embedding, hidden=hidden, cell=cell, bidirectional=False, dropout=dropout
-    )
+    one_way = {"bidirectional": False, "reverse": reverse}
+    encoder = Encoder(source_size, embedding=embedding, hidden=hidden, cell=cell, **one_way, dropout=dropout)
     decoder = VectorDecoder(
         target_size, embedding=embedding, hidden=hidden, encoder=encoder, cell=cell, dropout=dropout
     )

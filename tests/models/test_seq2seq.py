@@ -32,6 +32,7 @@ MODELS = {
     "dot": lambda: bahdanau(SOURCE, TARGET, embedding=5, hidden=8, encoder_hidden=4, score=DotScore()),
     "fixed_vector": lambda: fixed_vector(SOURCE, TARGET, embedding=5, hidden=6),
     "fixed_vector lstm": lambda: fixed_vector(SOURCE, TARGET, embedding=5, hidden=6, cell="lstm"),
+    "fixed_vector forward": lambda: fixed_vector(SOURCE, TARGET, embedding=5, hidden=6, reverse=False),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -132,7 +133,10 @@ def bahdanau_by_hand(model, kind, source, target_in):
 def fixed_vector_by_hand(model, kind, source, target_in):
     encoder, decoder = model.encoder, model.decoder
     embedded = encoder.embedding.weight[source]
-    states, _ = run(kind, encoder.backward_rnn, embedded.flip(0), zeros(kind, encoder.hidden))
+    rnn, read = (
+        (encoder.backward_rnn, embedded.flip(0)) if encoder.backward_rnn else (encoder.forward_rnn, embedded)
+    )
+    states, _ = run(kind, rnn, read, zeros(kind, encoder.hidden))
     vector = states[-1]
     words = decoder.embedding.weight[target_in]
     state = first_state(kind, decoder, vector, decoder.rnn.hidden_size)
@@ -322,15 +326,20 @@ def test_encoder_and_decoder_are_parts_of_their_own():
     assert (encoded.states[~source_mask] == 0).all()
 
 
-def test_an_encoder_of_one_direction_reads_from_the_end():
+def test_an_encoder_of_one_direction_reads_from_the_end_or_from_the_start():
     torch.manual_seed(0)
     both = Encoder(SOURCE, embedding=5, hidden=4)
-    one = Encoder(SOURCE, embedding=5, hidden=4, bidirectional=False)
-    one.embedding, one.backward_rnn = both.embedding, both.backward_rnn
+    back = Encoder(SOURCE, embedding=5, hidden=4, bidirectional=False)
+    onward = Encoder(SOURCE, embedding=5, hidden=4, bidirectional=False, reverse=False)
+    back.embedding, back.backward_rnn = both.embedding, both.backward_rnn
+    onward.embedding, onward.forward_rnn = both.embedding, both.forward_rnn
     source, source_mask = pad(sentences()[0])
-    backward, whole = one(source, source_mask), both(source, source_mask)
+    whole, backward, forward = (encoder(source, source_mask) for encoder in (both, back, onward))
     torch.testing.assert_close(backward.states, whole.states[..., 4:])
     torch.testing.assert_close(backward.first, whole.first)
+    torch.testing.assert_close(forward.states, whole.states[..., :4])
+    last = source_mask.sum(1) - 1
+    torch.testing.assert_close(forward.first, forward.states[torch.arange(len(source)), last])
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
