@@ -203,7 +203,7 @@ check("02.2", gru_step)
 # Half-lives are positive and need not be whole; the longest is 300 in float32 and 100,000 in float64.
 #
 # **A tiny example.** Half-lives `[1, 3]`. The first unit has f = 0.5 and so the forget bias 0; for the second, f³ = 0.5, f =
-# 0.7937, and the forget bias is 1.3473. The vector is `[0, -1.3473, 0, 1.3473, 0, 0, 0, 0]`.
+# 0.7937, and the forget bias is 1.3474. The vector is `[0, -1.3474, 0, 1.3474, 0, 0, 0, 0]`.
 
 
 # %% tags=["exercise:02.3"]
