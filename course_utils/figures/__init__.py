@@ -15,6 +15,7 @@ from course_utils.figures.attention import (
 from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, readable_on, shade, show, style
 from course_utils.figures.curves import curve, lines, quality_by_length
 from course_utils.figures.gates import gru_diagram, lstm_diagram
+from course_utils.figures.recurrence import unrolled_diagram, windows_diagram
 from course_utils.figures.seq2seq import bottleneck_diagram
 from course_utils.figures.strips import heat_strips, strip_png, strips_alt, strips_key
 
@@ -43,5 +44,7 @@ __all__ = [
     "strips_alt",
     "strips_key",
     "style",
+    "unrolled_diagram",
+    "windows_diagram",
     "word_weights",
 ]
