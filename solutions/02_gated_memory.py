@@ -281,19 +281,16 @@ def cell_path_gradient(
 ) -> tuple[Float[Tensor, "batch length+1 hidden"], Float[Tensor, "batch length hidden"]]:
     """(grad_c, grad_f): the gradients of all cells, c_0 first, and of the forget gates' pre-activations."""
     ### BEGIN SOLUTION
-    length = f.shape[1]
     cells = [c_0]
-    for t in range(length):
+    for t in range(f.shape[1]):
         cells.append(f[:, t] * cells[-1] + i[:, t] * g[:, t])
     c = torch.stack(cells, dim=1)  # (batch, length + 1, hidden)
-
     here = grad_h * o * (1 - torch.tanh(c[:, 1:]) ** 2)  # (batch, length, hidden): through h_t alone
-    later = torch.zeros_like(c_0)  # what comes back from the next cell
-    grad_c = []
-    for t in reversed(range(length)):
-        grad_c.append(here[:, t] + later)
-        later = f[:, t] * grad_c[-1]
-    grad_c = torch.stack([later, *reversed(grad_c)], dim=1)  # (batch, length + 1, hidden)
+    later, grads = torch.zeros_like(c_0), []  # later: what comes back from the next cell
+    for t in reversed(range(f.shape[1])):
+        grads.insert(0, here[:, t] + later)
+        later = f[:, t] * grads[0]
+    grad_c = torch.stack([later, *grads], dim=1)  # (batch, length + 1, hidden)
     return grad_c, grad_c[:, 1:] * c[:, :-1] * f * (1 - f)
     ### END SOLUTION
 
