@@ -1,4 +1,4 @@
-"""The attention explorer in a real browser: JupyterLab on this machine, driven by keyboard only."""
+"""The widgets in a real browser: JupyterLab on this machine, driven by keyboard only."""
 
 import json
 import os
@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from course_utils.widgets.attention_explorer import Explorer
+from course_utils.widgets.gate_viewer import GateViewer
+from course_utils.widgets.gradient_flow import GradientExplorer
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -29,6 +31,17 @@ SHOW = """\
 from course_utils.widgets import attention_explorer
 attention_explorer(translate, [PAIR], source_language="en", target_language="fr")
 """
+SHOW_GRADIENT = "from course_utils.widgets import gradient_explorer\ngradient_explorer()"
+TOY_LSTM = """\
+import torch
+from course_utils.models.recurrent import Recurrent, forget_bias_
+torch.manual_seed(0)
+layer = Recurrent("lstm", 3, 40)
+forget_bias_(layer.rnn, 0.0)
+inputs = {"short": torch.randn(6, 3), "long": torch.randn(45, 3)}
+labels = {"short": "le petit chat noir dort .".split(), "long": [f"w{t}" for t in range(45)]}
+"""
+SHOW_GATES = "from course_utils.widgets import gate_viewer\ngate_viewer(layer, inputs, labels)"
 
 
 def notebook(*sources: str, outputs: list | None = None) -> str:
@@ -124,6 +137,14 @@ def run_all_cells(page) -> None:
     page.get_by_text("Run All Cells", exact=True).click()
 
 
+def show_in_lab(lab, page, name: str, *sources: str) -> None:
+    """Open a notebook of these cells, and run it."""
+    notebooks, address = lab
+    (notebooks / name).write_text(notebook(*sources), encoding="utf-8")
+    open_notebook(page, address(name))
+    run_all_cells(page)
+
+
 def lit(page) -> str:
     """The source word that the pane shows as lit most, read from its colour alone."""
     words = page.get_by_role("list", name="source words with their weights").get_by_role("listitem")
@@ -147,13 +168,7 @@ def focused(page) -> str:
 
 
 def test_the_explorer_is_used_by_keyboard(lab, page, tmp_path):
-    notebooks, address = lab
-    (notebooks / "explorer.ipynb").write_text(
-        notebook(TOY.read_text(encoding="utf-8"), SHOW), encoding="utf-8"
-    )
-    open_notebook(page, address("explorer.ipynb"))
-    run_all_cells(page)
-
+    show_in_lab(lab, page, "explorer.ipynb", TOY.read_text(encoding="utf-8"), SHOW)
     expect_word(page, 1, 4, "la")
     assert lit(page) == "the"
     page.get_by_role("slider").focus()
@@ -189,20 +204,106 @@ def test_the_explorer_is_used_by_keyboard(lab, page, tmp_path):
     nothing_left_the_machine(page)
 
 
-def test_without_a_kernel_the_picture_is_seen(lab, page, tmp_path):
+def number(page, pattern: str) -> float:
+    """The number in the sentence that the pane says, once it matches."""
+    said = page.get_by_role("status").filter(has_text=re.compile(pattern))
+    said.wait_for()
+    return float(re.search(pattern, said.inner_text())[1].replace("−", "-"))
+
+
+def test_the_gradient_explorer_is_used_by_keyboard(lab, page, tmp_path):
+    show_in_lab(lab, page, "gradient.ipynb", SHOW_GRADIENT)
+    slope = number(page, r"^tanh RNN, recurrent scale 0.90: .*?\(slope (\S+)\): it halves")
+    chart = page.get_by_role("img", name="Chart of the gradient norm on a log axis")
+    assert chart.evaluate("e => e.localName") == "svg" and chart.bounding_box()["width"] > 500
+    drawn = chart.inner_html()
+    page.screenshot(path=tmp_path / "opened.png")
+
+    scale, *_, gate_bias = page.get_by_role("slider").all()
+    scale.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    faster = number(page, r"^tanh RNN, recurrent scale 1.10: .*?\(slope (\S+)\)")
+    assert faster > slope and chart.inner_html() != drawn
+
+    page.get_by_role("button", name="LSTM").focus()
+    page.keyboard.press("Enter")
+    number(page, r"^LSTM, .*?\(slope (\S+)\).*keeps the old state to 50%")
+    gate_bias.focus()
+    for _ in range(8):
+        page.keyboard.press("ArrowRight")
+    kept = number(page, r"^LSTM, .*?\(slope (\S+)\).*keeps the old state to 98%")
+    assert kept > -0.1
+    page.screenshot(path=tmp_path / "lstm.png")
+    nothing_left_the_machine(page)
+
+
+def test_the_gate_viewer_is_played_by_keyboard(lab, page, tmp_path):
+    show_in_lab(lab, page, "gates.ipynb", TOY_LSTM, SHOW_GATES)
+    number(page, r"^Step (1) of 6, “le”")
+    strips = page.get_by_role("img", name="Heat strips of 24 units over 6 steps")
+    assert strips.evaluate("e => e.localName") == "svg"
+    bias, steps = page.get_by_role("slider").all()
+    steps.focus()
+    page.keyboard.press("ArrowRight")
+    forget = number(page, r"^Step 2 of 6, “petit”: the mean forget gate is (\S+);")
+    page.keyboard.press("Tab")
+    assert focused(page) == "button Previous"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    number(page, r"^Step (3) of 6, “chat”")
+    page.screenshot(path=tmp_path / "stepped.png")
+
+    bias.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    page.get_by_text("+2.0 is added to the forget bias of a copy").wait_for()
+    assert number(page, r"^Step 3 of 6, “chat”: the mean forget gate is (\S+);") > forget + 0.2
+
+    page.get_by_label("Sequence:").focus()
+    for key in ("Space", "ArrowDown", "Enter"):  # open the list, go down, choose
+        page.keyboard.press(key)
+    number(page, r"^Step (1) of 45, “w0”")
+    play = page.locator(".widget-play button, .jupyter-widgets-play button").first
+    play.focus()
+    page.keyboard.press("Enter")
+    number(page, r"^Step ([4-9]|[1-4]\d) of 45, “w")  # it goes on while we look
+    page.screenshot(path=tmp_path / "played.png")
+    nothing_left_the_machine(page)
+
+
+def attention_widget():
     toy = runpy.run_path(str(TOY))
-    explorer = Explorer(toy["translate"], [toy["PAIR"]], source_language="en", target_language="fr")
-    bundle = explorer.bundle()
+    return Explorer(toy["translate"], [toy["PAIR"]], source_language="en", target_language="fr")
+
+
+def gate_widget():
+    made = {}
+    exec(TOY_LSTM, made)
+    return GateViewer(made["layer"], made["inputs"], made["labels"])
+
+
+@pytest.mark.parametrize(
+    ("widget", "seen"),
+    [
+        (attention_widget, "“maison” looks most at “house” (0.80)"),
+        (GradientExplorer, "Chart of the gradient norm on a log axis"),
+        (gate_widget, "Gates of an LSTM while it reads “short”. Heat strips of 24 units over 6 steps"),
+    ],
+)
+def test_without_a_kernel_the_picture_is_seen(lab, page, tmp_path, widget, seen):
+    shell = widget()
+    bundle = shell.bundle()
     del bundle["application/vnd.jupyter.widget-view+json"]  # as `course build` stores it
     output = {"output_type": "display_data", "metadata": {}, "data": bundle}
     notebooks, address = lab
     (notebooks / "built.ipynb").write_text(notebook(SHOW, outputs=[output]), encoding="utf-8")
     open_notebook(page, address("built.ipynb"))
 
-    picture = page.get_by_role("img", name="“maison” looks most at “house” (0.80)")
+    picture = page.get_by_role("img", name=seen)
     picture.wait_for()
     assert picture.evaluate("e => e.naturalWidth") > 300
-    assert page.get_by_text("Run this notebook to step through").is_visible()
+    assert page.get_by_text(shell.invitation).is_visible()
     page.screenshot(path=tmp_path / "built.png")
     nothing_left_the_machine(page)
 

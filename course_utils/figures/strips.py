@@ -38,7 +38,7 @@ def heat_strips(
     steps = len(labels)
     size = (
         float(np.clip(0.3 * steps + 1.6, 6, 11)),
-        len(panels) * float(np.clip(0.07 * units, 0.5, 1.9)) + 1.4,
+        len(panels) * float(np.clip(0.06 * units, 0.4, 1.3)) + 1.4,
     )
     figure = Figure(figsize=size, layout="constrained")
     all_axes = figure.subplots(len(panels), sharex=True, squeeze=False).ravel()

@@ -127,7 +127,7 @@ def _note(view: View) -> str:
 # ---- the drawing
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 760, 92, 750, 20
-_STRIP, _GAP = 96, 8  # heights
+_STRIP, _GAP = 72, 8  # heights
 _LABELLED, _LETTERS = 40, 14  # steps with a label of their own; letters of it
 
 

@@ -92,7 +92,7 @@ def render(settings: Settings, flow: GradientFlow) -> str:
     """The pane as HTML: the curve on a log axis with its lines, and what it says in words."""
     return shell.pane(
         "Gradient norm by lag",
-        _chart(series_of(flow), describe(settings, flow)),
+        _chart(series_of(flow), settings.length, describe(settings, flow)),
         shell.status(summary(settings, flow)),
         shell.note(_note(settings)),
     )
@@ -100,8 +100,8 @@ def render(settings: Settings, flow: GradientFlow) -> str:
 
 def picture(settings: Settings, flow: GradientFlow) -> tuple[Figure, str]:
     """The same curve as a figure, and its alt text."""
-    title = f"{NAMES[settings.kind]}, recurrent scale {settings.radius:.2f}"
-    figure, _ = figures.lines.build(series_of(flow), xlabel=_ACROSS, ylabel=_DOWN, yscale="log", title=title)
+    labels = {"xlabel": _ACROSS, "ylabel": _DOWN, "title": _name(settings)}
+    figure, _ = figures.lines.build(series_of(flow), yscale="log", **labels)
     return figure, describe(settings, flow)
 
 
@@ -117,7 +117,7 @@ def describe(settings: Settings, flow: GradientFlow) -> str:
 
 def summary(settings: Settings, flow: GradientFlow) -> str:
     """How fast the gradient fades or grows, measured and predicted."""
-    said = [f"{NAMES[settings.kind]}: {_pace(flow.slope)}"]
+    said = [f"{_name(settings)}: {_pace(flow.slope)}"]
     left = flow.norms[-1] / flow.norms[0]
     said.append(f"{settings.length} steps back, the norm is {plain(left)} times that at the end.")
     if flow.predicted is None:
@@ -130,10 +130,14 @@ def summary(settings: Settings, flow: GradientFlow) -> str:
     return " ".join(said)
 
 
+def _name(settings: Settings) -> str:
+    return f"{NAMES[settings.kind]}, recurrent scale {settings.radius:.2f}"
+
+
 def _pace(slope: float) -> str:
     if not math.isfinite(slope):
         return "no gradient comes back, so there is no slope to fit."
-    pace = f"each step back multiplies the gradient norm by {_factor(slope)}"
+    pace = f"on average each step back multiplies the gradient norm by {_factor(slope)}"
     if abs(slope) < 0.005:
         return f"{pace}: it hardly changes."
     change = "halves" if slope < 0 else "doubles"
@@ -168,11 +172,10 @@ _LOOKS = {  # a colour and a shape each
 }
 
 
-def _chart(series: Series, alt: str) -> str:
-    """Dots for what is measured, a solid line for the fit, a dotted one for the prediction."""
+def _chart(series: Series, last: int, alt: str) -> str:
+    """Dots for what is measured, a solid line for the fit, a dotted one for the prediction, by lag."""
     logs = np.log10(np.concatenate([y for _, y in series.values()]))
     low, high = min(math.floor(logs.min()), -2), max(math.ceil(logs.max()), 1)
-    last = max(int(x[-1]) for x, _ in series.values())
 
     def across(lag: float) -> float:
         return _LEFT + (_RIGHT - _LEFT) * lag / last
@@ -240,7 +243,13 @@ class GradientExplorer(shell.Shell):
 
         cells = [(name, kind) for kind, name in NAMES.items()]
         self.controls = {
-            "kind": widgets.Dropdown(options=cells, value=first.kind, description="Cell:", **look),
+            # Buttons: JupyterLab takes the keys of a closed list for its own commands.
+            "kind": widgets.ToggleButtons(
+                options=cells,
+                value=first.kind,
+                description="Cell:",
+                style={**shell.LABEL, "button_width": "8em"},
+            ),
             "radius": slider("radius", "Recurrent scale:", 0.2, 2.0, 0.05),
             "length": slider("length", "Length (steps):", 20, 100, 5),
             "inputs": slider("inputs", "Input scale:", 0.0, 3.0, 0.1, readout_format=".1f"),

@@ -72,7 +72,7 @@ def svg(width: float, height: float, alt: str, *shapes: str) -> str:
     """A drawing that fills the width it is given, up to its own, as one image with an alt text."""
     look = f'style="display:block;width:100%;max-width:{width}px;height:auto" font-family="sans-serif"'
     box = f'viewBox="0 0 {width} {height}" role="img" aria-label="{escape(alt)}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {look}>{"".join(shapes)}</svg>'
+    return f"<svg {box} {look}>{''.join(shapes)}</svg>"
 
 
 def text(x: float, y: float, words: str, *, size: float = 13, **attributes) -> str:
