@@ -447,8 +447,8 @@ claim(
 # %% [markdown]
 # Read the table from the last row up. The LSTM that started with long biases recalls the symbol at every lag, the longest included. The *same equations* with a bias of 1 or
 # 0 stop where the plain RNN stops, or before. So in this budget the gate alone is worth little: it *can* hold, but it must first find out that holding pays, and it only
-# can if some gradient reaches back to the symbol. The biases see to that from the first step on. That is a statement about training, as in lesson 01: with a larger budget the other rows move to the right
-# (`COURSE_SCALE=full` shows how far). It is also a statement about this task, in which nothing but one symbol matters. In practice, gated networks are
+# can if some gradient reaches back to the symbol. The biases see to that from the first step on. That is a statement about training, as in lesson 01: with more steps the other rows
+# reach longer lags (`COURSE_SCALE=full` gives each ten times as many). It is also a statement about this task, in which nothing but one symbol matters. In practice, gated networks are
 # said to use some 200 tokens of context: Khandelwal et al. ([2018](https://arxiv.org/abs/1805.04623)) measured that for LSTM language models.
 #
 # What does a trained model do with its gates? Play a sequence, and drag the forget bias down to see

@@ -358,6 +358,12 @@ LSTM_MISTAKES = (
         "the return line.",
     ),
     Mistake(
+        "the old cell returned",
+        lambda x, h, c, *weights: (_right_lstm(x, h, c, *weights)[0], c),
+        "Your h is right, but the cell that you return is the old one, so that nothing is ever remembered.",
+        "the return line, and the name that the new cell has.",
+    ),
+    Mistake(
         "cut along the batch",
         _lstm_cut_along_the_batch,
         "You cut the sums into four along the batch, which is what chunk does when it is not told where.",
@@ -641,6 +647,12 @@ GRU_MISTAKES = (
         lambda x, h, W_ih, W_hh, b_ih, b_hh: _right_gru(x, h, W_ih, W_hh, 0 * b_ih, 0 * b_hh),
         "Your result is what biases of zero would give.",
         "the two products: each has its bias.",
+    ),
+    Mistake(
+        "the old state returned",
+        lambda x, h, *weights: h,
+        "You return the state that you were given.",
+        "the return line.",
     ),
     Mistake(
         "cut along the batch",
