@@ -29,6 +29,11 @@ QUALITY = {
 }
 LONG = ["mot"] * 75
 GATE = np.linspace(0, 1, 4 * 75).reshape(4, 75)  # (units, steps)
+BEAM = [
+    [("a", -0.5, 0, True), ("the", -1.0, 0, True), ("some", -3.0, 0, False)],
+    [("cat", -1.5, 1, True), ("<eos>", -2.0, 0, True)],
+    [("<eos>", -1.6, 0, True)],
+]
 EVERY_FIGURE = {
     "lines": lambda: figures.lines.build(
         {"a": ([1, 2, 3], [1, 10, 100]), "b": ([1, 3], [5, 5])},
@@ -48,6 +53,8 @@ EVERY_FIGURE = {
         ],
         title="Beside the gold alignment",
     ),
+    "forcing": lambda: figures.forcing_diagram.build(["the", "blue", "house"], ["the", "old", "house"]),
+    "beam": lambda: figures.beam_tree.build(BEAM),
     "word": lambda: figures.word_weights.build([0.6, 0.3, 0.1], SOURCE, "house", entropy=1.295),
     "bottleneck": lambda: figures.bottleneck_diagram.build(
         SOURCE, LONG, width=256, results=("BLEU 90", "BLEU 13")
@@ -363,3 +370,22 @@ def test_a_strip_is_one_pixel_a_cell_and_its_signs_are_told_apart_without_colour
     assert figures.strips_key({"cell": signed}, ["cell"]) == [
         "cell: blue above 0, orange with a dot below, from −2 to 2."
     ]
+
+
+def test_forcing_diagram_names_the_wrong_words():
+    _, alt = figures.forcing_diagram.build(["the", "blue", "house"], ["the", "old", "house"])
+    assert "reads <bos> the blue house and has to predict the blue house <eos>" in alt
+    assert "“old” for “blue”" in alt
+    with pytest.raises(ValueError, match="2 right words and 1 said"):
+        figures.forcing_diagram.build(["the", "house"], ["the"])
+
+
+def test_beam_tree():
+    _, alt = figures.beam_tree.build(BEAM)
+    assert "Step 1: “a” -0.50 kept, “the” -1.00 kept, “some” -3.00 dropped" in alt
+    assert "Step 3: “<eos>” -1.60 kept" in alt
+    orphan = [*BEAM[:2], [("cat", -1.0, 1, True)]]  # the second of step 2 has ended
+    with pytest.raises(ValueError, match="step 3: the parent 1 of 'cat' was not kept"):
+        figures.beam_tree.build(orphan)
+    with pytest.raises(ValueError, match="at least one continuation"):
+        figures.beam_tree.build([[]])

@@ -16,7 +16,7 @@ from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, reada
 from course_utils.figures.curves import curve, lines, quality_by_length
 from course_utils.figures.gates import gru_diagram, lstm_diagram
 from course_utils.figures.recurrence import unrolled_diagram, windows_diagram
-from course_utils.figures.seq2seq import bottleneck_diagram
+from course_utils.figures.seq2seq import beam_tree, bottleneck_diagram, forcing_diagram
 from course_utils.figures.strips import heat_strips, strip_png, strips_alt, strips_key
 
 __all__ = [
@@ -27,9 +27,11 @@ __all__ = [
     "attention_diagram",
     "attention_matrices",
     "attention_matrix",
+    "beam_tree",
     "bottleneck_diagram",
     "contrast",
     "curve",
+    "forcing_diagram",
     "gru_diagram",
     "heat_strips",
     "image",
