@@ -79,8 +79,8 @@ def _way_back(axes: Axes, places: Sequence[float], norms: Sequence[float] | None
 
 def _unrolled_alt(inputs: Sequence[str], norms, loss: str, written: list[str]) -> str:
     alt = (
-        f"Diagram of a recurrent network unrolled over {len(inputs)} steps: boxes h_0 to h_{len(inputs)} in a "
-        "row; arrows to the next box go through W_h, arrows from the inputs below through W_x, the same "
+        f"Diagram of a recurrent network unrolled over {len(inputs)} steps: boxes h_0 to h_{len(inputs)} in "
+        "a row; arrows to the next box go through W_h, arrows from the inputs below through W_x, the same "
         f"weights at every step; the last state leads to the {loss}."
     )
     if norms is not None:
@@ -126,8 +126,8 @@ def windows_diagram(length: int, window: int) -> tuple[Figure, str]:
     axes.add_patch(bow)
     axes.text((places[0] + end) / 2, 3.2, "what has to be learned", ha="center", va="center", fontsize=12)
     alt = (
-        f"Diagram of truncated backpropagation: {length} states in a row, the loss at the end. Arrows forward "
-        f"run through all of them, arrows back only through the last {window}; a dashed line marks where the "
-        "gradient stops. A dotted bow from the first state, which read the symbol, to the loss crosses it."
+        f"Diagram of truncated backpropagation: {length} states in a row, the loss at the end. Arrows "
+        f"forward run through all of them, arrows back only through the last {window}; a dashed line marks "
+        "where the gradient stops. A dotted bow from the first state, which read the symbol, crosses it."
     )
     return figure, alt
