@@ -65,6 +65,9 @@ EVERY_FIGURE = {
     "lstm": lambda: figures.lstm_diagram.build(),
     "gru": lambda: figures.gru_diagram.build(),
     "step": lambda: figures.attention_diagram.build([0.1, 0.7, 0.2], SOURCE, "house", previous="blue"),
+    "unrolled": lambda: figures.unrolled_diagram.build(SOURCE),
+    "way back": lambda: figures.unrolled_diagram.build(SOURCE, norms=[1e-9, 0.02, 0.3, 1.2], loss="u · h"),
+    "windows": lambda: figures.windows_diagram.build(10, 4),
 }
 
 
@@ -389,3 +392,50 @@ def test_beam_tree():
         figures.beam_tree.build(orphan)
     with pytest.raises(ValueError, match="at least one continuation"):
         figures.beam_tree.build([[]])
+
+
+# ---- a network unrolled
+
+
+def arrows_back(figure):
+    """(place of its tip, thickness) of every arrow that points left, from left to right."""
+    arrows = figure.findobj(matplotlib.patches.FancyArrowPatch)
+    ends = [(arrow.get_arrowstyle(), *arrow._posA_posB) for arrow in arrows if arrow._posA_posB]
+    return sorted((tip[0], style.tail_width) for style, start, tip in ends if tip[0] < start[0] - 0.01)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=13))
+def test_arrows_back_are_as_thick_as_the_gradient_is_large(norms):
+    figure, _ = figures.unrolled_diagram.build(["x"] * (len(norms) - 1), norms=norms)
+    widths = np.array([width for _, width in arrows_back(figure)])
+    expected = 9 * (np.array(norms) - min(norms)) / (max(norms) or 1)
+    np.testing.assert_allclose(widths - widths.min(), expected, atol=1e-9)
+
+
+def test_the_unrolled_network_says_its_norms():
+    _, alt = figures.unrolled_diagram.build(["le", "chat"], norms=[0.001, 0.25, 1], loss="last loss")
+    assert "boxes h_0 to h_2" in alt and "leads to the last loss" in alt and "are 0.001, 0.25, 1." in alt
+    assert "back" not in figures.unrolled_diagram.build(["le", "chat"])[1]
+
+
+@given(st.integers(2, 12), st.data())
+def test_the_gradient_stays_inside_its_window(length, data):
+    window = data.draw(st.integers(1, length - 1))
+    figure, alt = figures.windows_diagram.build(length, window)
+    assert len(arrows_back(figure)) == window  # from the loss, and between the states of the window
+    assert f"only through the last {window};" in alt
+
+
+@pytest.mark.parametrize(
+    ("draw", "told"),
+    [
+        (lambda: figures.unrolled_diagram.build([]), "0 steps cannot be drawn"),
+        (lambda: figures.unrolled_diagram.build(["x"] * 13), "13 steps cannot be drawn"),
+        (lambda: figures.unrolled_diagram.build(["x"], norms=[1]), "1 inputs have 2 states, but 1 norms"),
+        (lambda: figures.windows_diagram.build(5, 5), "a window of 5 in 5 steps"),
+        (lambda: figures.windows_diagram.build(13, 5), "a window of 5 in 13 steps"),
+    ],
+)
+def test_networks_that_cannot_be_drawn_are_named(draw, told):
+    with pytest.raises(ValueError, match=told):
+        draw()

@@ -60,7 +60,7 @@ def _way_back(axes: Axes, places: Sequence[float], norms: Sequence[float] | None
     if norms is None:
         return []
     written = [plain(float(norm)) for norm in norms]
-    largest = max(norms)
+    largest = max(norms) or 1
     for t, x in enumerate(places):
         axes.text(x + 0.375, 0.25, written[t], ha="center", va="center", fontsize=11, color=_BACK)
         if t:
