@@ -85,6 +85,12 @@ def path(points: str, **attributes) -> str:
     return f'<path d="{points}" fill="none"{_attributes(attributes)}/>'
 
 
+def rect(x: float, y: float, width: float, height: float, *, fill: str = "none", **attributes) -> str:
+    """A rectangle, filled or with a `stroke`."""
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect {place} fill="{escape(fill)}"{_attributes(attributes)}/>'
+
+
 def raster(x: float, y: float, width: float, height: float, png: bytes) -> str:
     """A small image stretched over a rectangle, its pixels kept sharp."""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" preserveAspectRatio="none"'
