@@ -16,6 +16,7 @@ from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, reada
 from course_utils.figures.curves import curve, lines, quality_by_length
 from course_utils.figures.gates import gru_diagram, lstm_diagram
 from course_utils.figures.recurrence import unrolled_diagram, windows_diagram
+from course_utils.figures.self_attention import heads_by_reshape, mask_grids, self_attention_diagram
 from course_utils.figures.seq2seq import beam_tree, bottleneck_diagram, forcing_diagram
 from course_utils.figures.strips import heat_strips, strip_png, strips_alt, strips_key
 
@@ -33,13 +34,16 @@ __all__ = [
     "curve",
     "forcing_diagram",
     "gru_diagram",
+    "heads_by_reshape",
     "heat_strips",
     "image",
     "lines",
     "lstm_diagram",
+    "mask_grids",
     "png",
     "quality_by_length",
     "readable_on",
+    "self_attention_diagram",
     "shade",
     "show",
     "strip_png",
