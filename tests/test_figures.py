@@ -10,7 +10,7 @@ from itertools import pairwise
 import matplotlib
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
@@ -404,6 +404,7 @@ def arrows_back(figure):
     return sorted((tip[0], style.tail_width) for style, start, tip in ends if tip[0] < start[0] - 0.01)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=13))
 def test_arrows_back_are_as_thick_as_the_gradient_is_large(norms):
     figure, _ = figures.unrolled_diagram.build(["x"] * (len(norms) - 1), norms=norms)
@@ -418,6 +419,7 @@ def test_the_unrolled_network_says_its_norms():
     assert "back" not in figures.unrolled_diagram.build(["le", "chat"])[1]
 
 
+@settings(max_examples=25)
 @given(st.integers(2, 12), st.data())
 def test_the_gradient_stays_inside_its_window(length, data):
     window = data.draw(st.integers(1, length - 1))
