@@ -314,20 +314,12 @@ check("03.4", greedy_decode)
 
 # %% tags=["exercise:03.5"]
 def beam_search(
-    step: Step,
-    state: Float[Tensor, "1 hidden"],
-    bos: int,
-    eos: int,
-    width: int,
-    max_length: int,
-    alpha: float,
+    step: Step, state: Float[Tensor, "1 h"], bos: int, eos: int, width: int, max_length: int, alpha: float
 ) -> tuple[Int[Tensor, " length"], float]:
     """(tokens, score) of the best sentence that a beam of `width` finds; score = log p / length ** alpha."""
     ### BEGIN SOLUTION
-    words = torch.zeros(1, 0, dtype=torch.long, device=state.device)  # (beams, length)
-    token = torch.full((1,), bos, device=state.device)  # (beams,)
-    totals = torch.zeros(1, device=state.device)  # (beams,)
-    complete = []
+    words, token = torch.zeros(1, 0, dtype=torch.long), torch.tensor([bos])  # (beams, length), (beams,)
+    totals, complete = torch.zeros(1), []  # (beams,)
     for length in range(1, max_length + 1):
         log_probabilities, state = step(token, state)  # (beams, vocabulary), (beams, hidden)
         candidates = (totals[:, None] + log_probabilities).flatten()  # (beams * vocabulary,)
