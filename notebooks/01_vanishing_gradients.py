@@ -519,7 +519,7 @@ figures.lines(
 )
 
 # %% [markdown]
-# Both new starts have a much flatter gradient before training, and they learn at every lag tried. Width moves the limit less, and not through the slope, which hardly differs. (One candidate: Adam moves
+# Both new starts have a much flatter gradient before training, and they learn much further. Width moves the limit less, and not through the slope, which hardly differs. (One candidate: Adam moves
 # every weight by about the same amount, so a wider layer changes more in one step. We have not tested it.)
 #
 # And this answers the question whether a plain RNN *can* remember for 40 steps. The network "orthogonal" has the same equation, the same width, the same number of weights as "width 64".
