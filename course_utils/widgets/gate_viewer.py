@@ -140,16 +140,12 @@ def _drawing(view: View, alt: str) -> str:
     for index, (name, values) in enumerate(view.strips.items()):
         top = _TOP + index * (_STRIP + _GAP)
         shapes.append(shell.text(_LEFT - 8, top + _STRIP / 2 + 4, name, text_anchor="end"))
-        png = figures.strip_png(values, name == CELL)
-        shapes.append(shell.raster(_LEFT, top, _RIGHT - _LEFT, _STRIP, png))
-        if name == CELL:
-            shapes.append(_dots(values, top, column))
-        shapes.append(shell.path(_frame(_LEFT, top, _RIGHT - _LEFT, _STRIP), stroke="#767676"))
+        shapes.append(shell.strip(_LEFT, top, _RIGHT - _LEFT, _STRIP, values, signed=name == CELL))
     here = _LEFT + view.position * column
     middle, height = (_TOP + bottom) / 2, bottom - _TOP
     pale = {"stroke": "#ffffff", "stroke_opacity": 0.6, "stroke_width": height}
     shapes.append(shell.path(f"M{here + column:.1f} {middle}H{_RIGHT}", **pale))
-    shapes.append(shell.path(_frame(here, _TOP, column, height), stroke="#000000", stroke_width=2.5))
+    shapes.append(shell.rect(here, _TOP, column, height, stroke="#000000", stroke_width=2.5))
     shapes.append(shell.text(here + column / 2, _TOP - 5, "▼", text_anchor="middle"))
     labels, height = _labels(view, column, bottom + 14)
     return shell.svg(_WIDTH, bottom + height, alt, *shapes, *labels)
@@ -176,19 +172,6 @@ def _labels(view: View, column: float, y: float) -> tuple[list[str], int]:
 
 def _cut(label: str) -> str:
     return label if len(label) <= _LETTERS else label[: _LETTERS - 1] + "…"
-
-
-def _frame(x: float, y: float, width: float, height: float) -> str:
-    return f"M{x:.1f} {y:.1f}h{width:.1f}v{height:.1f}h{-width:.1f}z"
-
-
-def _dots(values: np.ndarray, top: float, column: float) -> str:
-    """A dot on each cell below 0."""
-    row = _STRIP / len(values)
-    places = zip(*np.nonzero(values < 0), strict=True)
-    points = [f"M{_LEFT + (s + 0.5) * column:.1f} {top + (u + 0.5) * row:.1f}h0" for u, s in places]
-    size = min(3.0, row / 2, column / 2)
-    return shell.path("".join(points), stroke="#222222", stroke_width=f"{size:.1f}", stroke_linecap="round")
 
 
 # ---- the controls

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 
 import ipywidgets as widgets
+import numpy as np
 from IPython import get_ipython
 from IPython.display import display
 from matplotlib.figure import Figure
@@ -96,6 +97,20 @@ def raster(x: float, y: float, width: float, height: float, png: bytes) -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" preserveAspectRatio="none"'
     data = base64.b64encode(png).decode("ascii")
     return f'<image {place} style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
+
+
+def strip(
+    x: float, y: float, width: float, height: float, values: np.ndarray, *, signed: bool = False
+) -> str:
+    """A heat strip, values (rows, columns), over a rectangle; if signed, with a dot on each cell below 0."""
+    shapes = [raster(x, y, width, height, figures.strip_png(values, signed))]
+    row, column = height / values.shape[0], width / values.shape[1]
+    if signed:
+        places = zip(*np.nonzero(values < 0), strict=True)
+        points = [f"M{x + (c + 0.5) * column:.1f} {y + (r + 0.5) * row:.1f}h0" for r, c in places]
+        size = f"{min(3.0, row / 2, column / 2):.1f}"
+        shapes.append(path("".join(points), stroke="#222222", stroke_width=size, stroke_linecap="round"))
+    return "".join([*shapes, rect(x, y, width, height, stroke="#767676")])
 
 
 def _attributes(named: dict) -> str:
