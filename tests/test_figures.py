@@ -68,6 +68,14 @@ EVERY_FIGURE = {
     "unrolled": lambda: figures.unrolled_diagram.build(SOURCE),
     "way back": lambda: figures.unrolled_diagram.build(SOURCE, norms=[1e-9, 0.02, 0.3, 1.2], loss="u · h"),
     "windows": lambda: figures.windows_diagram.build(10, 4),
+    "tasks": lambda: figures.tasks_diagram.build(
+        {"one": [(SOURCE, ["", "maison", ""], "a")], "two": [(SOURCE, [], "b"), (TARGET, TARGET, "c")]},
+        special=["la"],
+    ),
+    "softmax": lambda: figures.softmax_in_blocks.build(
+        [[0.5, -1], [2, 1]], [(0.5, 0, 1.22), (2, 0.223, 1.64)]
+    ),
+    "timeline": lambda: figures.timeline.build([(2017, "Transformer", "attention"), (2021, "S4", "states")]),
 }
 
 

@@ -4,6 +4,7 @@ Every public drawing function shows one output: the picture, with an alt text ma
 `build` does the drawing alone and returns `(figure, alt)`: `figures.lines.build(...)`.
 """
 
+from course_utils.figures.after import softmax_in_blocks, tasks_diagram, timeline
 from course_utils.figures.attention import (
     END,
     MAX_WORDS,
@@ -46,10 +47,13 @@ __all__ = [
     "self_attention_diagram",
     "shade",
     "show",
+    "softmax_in_blocks",
     "strip_png",
     "strips_alt",
     "strips_key",
     "style",
+    "tasks_diagram",
+    "timeline",
     "unrolled_diagram",
     "windows_diagram",
     "word_weights",
