@@ -100,6 +100,7 @@ def _draw_stack(pre: bool, seed: int) -> list[Inputs]:
     level = _stack_inputs(rng, pre, 2, 3, 4, 1)
     level["x"][:, 1] = 2.0  # a state whose numbers are all alike, before the sublayer and after it
     level["matrices"][0] = 0.5 * np.eye(4)
+    level["biases"][0] = [-1, 0.5, 2, 1]
     return [
         _stack_inputs(rng, pre, 1, 1, 2, 1),
         _stack_inputs(rng, pre, 2, 3, 4, 1),
@@ -501,8 +502,8 @@ def _layer_inputs(
         "encoder_states": normal(rng, batch, source, width) + 3 * (~mask[..., None]).astype("float32"),
         "source_mask": mask,
         "heads": heads,
-        "own_matrices": normal(rng, 4, width, width),
-        "cross_matrices": normal(rng, 4, width, width),
+        "own_matrices": normal(rng, 4, width, width) / np.float32(width**0.5),
+        "cross_matrices": normal(rng, 4, width, width) / np.float32(width**0.5),
         "widen": normal(rng, inner, width),
         "narrow": normal(rng, width, inner),
         "gains": rng.uniform(0.5, 2.0, (3, width)).astype("float32"),
@@ -1856,7 +1857,7 @@ def _cache_inputs(rng: Generator, batch: int, chunks: list[int], heads: int, own
         "chunks": chunks,
         "heads": heads,
         "places": normal(rng, length + 3, width),
-        **{name: normal(rng, width, width) for name in ("W_q", "W_k", "W_v")},
+        **{name: normal(rng, width, width) / np.float32(width**0.5) for name in ("W_q", "W_k", "W_v")},
     }
 
 
