@@ -399,7 +399,7 @@ def plain(value):
         return all(type(key) is str and plain(item) for key, item in value.items())
     if type(value) in (list, tuple):
         return all(map(plain, value))
-    return value is None or type(value) in (np.ndarray, int, float, str)
+    return value is None or type(value) in (np.ndarray, bool, int, float, str)
 
 
 @pytest.mark.parametrize("exercise", checks.exercises("04"), ids=lambda e: e.id)
