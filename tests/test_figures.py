@@ -68,6 +68,11 @@ EVERY_FIGURE = {
     "unrolled": lambda: figures.unrolled_diagram.build(SOURCE),
     "way back": lambda: figures.unrolled_diagram.build(SOURCE, norms=[1e-9, 0.02, 0.3, 1.2], loss="u · h"),
     "windows": lambda: figures.windows_diagram.build(10, 4),
+    "self-attention": lambda: figures.self_attention_diagram.build([0.1, 0.6, 0.3], SOURCE, 2),
+    "masks": lambda: figures.mask_grids.build(
+        {"causal": np.tri(3, dtype=bool), "all": np.ones((3, 3), bool)}, SOURCE
+    ),
+    "heads": lambda: figures.heads_by_reshape.build(SOURCE, 4, 2),
     "tasks": lambda: figures.tasks_diagram.build(
         {"one": [(SOURCE, ["", "maison", ""], "a")], "two": [(SOURCE, [], "b"), (TARGET, TARGET, "c")]},
         special=["la"],
@@ -447,5 +452,57 @@ def test_the_gradient_stays_inside_its_window(length, data):
     ],
 )
 def test_networks_that_cannot_be_drawn_are_named(draw, told):
+    with pytest.raises(ValueError, match=told):
+        draw()
+
+
+# ---- self-attention
+
+
+def test_a_word_asks_its_sentence():
+    figure, alt = figures.self_attention_diagram.build([0.1, 0.6, 0.3], SOURCE, 2)
+    assert "The query of “bleue” meets the keys of all words" in alt and "“maison” 0.60" in alt
+    values = [
+        line.get_linewidth() for line in figure.findobj(matplotlib.lines.Line2D) if line.get_zorder() == 2
+    ]
+    assert max(values) == pytest.approx(0.7 + 11 * 0.6)  # as thick as the largest weight
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.randoms())
+def test_a_mask_is_drawn_as_it_is(rows, columns, random):
+    mask = np.array([[random.random() < 0.5 for _ in range(columns)] for _ in range(rows)])
+    source, target = [f"s{i}" for i in range(columns)], [f"t{i}" for i in range(rows)]
+    figure, alt = figures.mask_grids.build({"a mask": mask}, source, target)
+    dots = [line for line in figure.findobj(matplotlib.lines.Line2D) if line.get_marker() == "o"]
+    assert sorted((line.get_ydata()[0], line.get_xdata()[0]) for line in dots) == sorted(
+        zip(*map(list, np.nonzero(mask)), strict=True)
+    )
+    for word, row in zip(target, mask, strict=True):
+        seen = ", ".join(s for s, may in zip(source, row, strict=True) if may) or "nothing"
+        assert f"{word}: {seen}" in alt
+
+
+def test_heads_share_every_number_once_and_the_wrong_cut_gives_them_words():
+    figure, alt = figures.heads_by_reshape.build(["a", "b", "c", "d"], 6, 2)
+    for axes in figure.axes:
+        owners = [text.get_text() for text in axes.texts]
+        assert owners.count("A") == owners.count("B") == 12
+    assert "first 3 columns of every word" in alt and "which are of a, b alone" in alt
+
+
+@pytest.mark.parametrize(
+    ("draw", "told"),
+    [
+        (lambda: figures.self_attention_diagram.build([0.5, 0.5], SOURCE, 0), "for 3 words and asking is 0"),
+        (lambda: figures.self_attention_diagram.build([1 / 3] * 3, SOURCE, 3), "asking is 3"),
+        (lambda: figures.self_attention_diagram.build([1 / 9] * 9, ["x"] * 9, 0), "at most 8"),
+        (lambda: figures.mask_grids.build({}, SOURCE), "no mask"),
+        (lambda: figures.mask_grids.build({"m": np.ones((3, 3))}, SOURCE), "'m' is float64"),
+        (lambda: figures.mask_grids.build({"m": np.ones((2, 3), bool)}, SOURCE), r"of shape \(2, 3\)"),
+        (lambda: figures.mask_grids.build({"m": np.ones((17, 17), bool)}, ["x"] * 17), "at most 16"),
+        (lambda: figures.heads_by_reshape.build(SOURCE, 5, 2), "5 does not divide into 2 heads"),
+    ],
+)
+def test_self_attention_that_cannot_be_drawn_is_named(draw, told):
     with pytest.raises(ValueError, match=told):
         draw()
