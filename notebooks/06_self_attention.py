@@ -121,7 +121,7 @@ figures.attention_matrix(weights, words, words, title="rows ask, columns are ask
 # The matrix is square now: the same words stand on both sides. It is not symmetric, since *bleue* looks at *maison* for another reason than *maison* looks at *bleue*. And nobody looks
 # at nobody: a softmax always gives away all of its weight. (A word that finds nothing spreads it evenly; no row here does.)
 #
-# One word at a time, the equation reads as below. There is no loop over time in it, no $t - 1$: row 3 does not wait for row 2. That is why the four words could go into one product of matrices.
+# For one word, the equation reads as in the next cell. There is no $t - 1$ in it: row 3 does not wait for row 2. That is why all four words could go through one product of matrices.
 
 # %% tags=["nbval-check-output"]
 i = words.index("bleue")
@@ -190,8 +190,8 @@ print("from width 16 to 1024 the derivative shrinks to under a third:", undivide
 print("divided by sqrt(d_k) it stays, within 25%:                    ", abs(divided - 1) < 0.25)
 
 # %% [markdown]
-# Divided by $\sqrt{d_k}$, the scores have variance 1 whatever the width, and the softmax starts where it can still be moved. Undivided, the wider layer has picked a winner before it has learned anything, and
-# the small derivative keeps it from changing its mind. (The paper words this as a suspicion; a footnote has the variance. It is about the *start*: a trained layer may make its queries as long as it likes.) In lesson 05 the dot
+# Divided by $\sqrt{d_k}$, the scores have variance 1 whatever the width, and the softmax starts where it can still be moved. Undivided, narrow layers lose nothing. But from
+# some width on the curve falls, and goes on falling: a wide layer has picked a winner before it has learned anything, and the small derivative keeps it from changing its mind. (The paper words this as a suspicion; a footnote has the variance. It is about the *start*: a trained layer may make its queries as long as it likes.) In lesson 05 the dot
 # product went undivided. There it was one score among four, of states whose size a tanh bounds.
 #
 # ## 4 · Masks: who may look at whom
@@ -199,7 +199,8 @@ print("divided by sqrt(d_k) it stays, within 25%:                    ", abs(divi
 # A mask is a table of True and False with a row for each word that asks: **True means "may attend"**, as in lesson 04. Two reasons hide something:
 #
 # - **padding**: the filler of a batch is no word. Its *column* is hidden, from everybody;
-# - **causality**: a model that writes from left to right must not see the word it is about to write. Row $t$ sees the columns 0 to $t$, itself included: a lower triangle.
+# - **causality**: a model that writes from left to right must not see the word it is about to write. Row $t$ sees the columns 0 to $t$, itself
+#   included (that word is written already; what row $t$ predicts is the next one): a lower triangle.
 #
 # > **Predict first.** Three words and two fillers behind them. With the causal mask in place, what does the padding mask still change for the rows of the three real words?
 
@@ -809,7 +810,7 @@ figures.lines(
 )
 
 # %% [markdown]
-# The upper line is the weights, $N^2$ numbers of 4 bytes. The one below is *the same attention*: PyTorch's `scaled_dot_product_attention` goes through the keys block by block, never holds the whole table, and makes it again on the way back
+# The steep line is the table of weights, $N^2$ numbers of 4 bytes. The lowest line is *the same attention*: PyTorch's `scaled_dot_product_attention` goes through the keys block by block, never holds the whole table, and makes it again on the way back
 # (the idea of FlashAttention, which lesson 08 takes apart). Same values, without the memory:
 
 # %% tags=["nbval-check-output"]
