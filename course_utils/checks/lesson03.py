@@ -1120,6 +1120,17 @@ def _greedy_with(**options) -> Callable:
     )
 
 
+def _waits_for_all_at_once(step, state, bos, eos, pad, max_length):
+    token, columns = torch.full((len(state),), bos), []
+    while len(columns) < max_length:
+        scores, state = step(token, state)
+        token = scores.argmax(-1)
+        columns.append(token)
+        if (token == eos).all():
+            break
+    return torch.stack(columns, dim=1)
+
+
 def _end_dropped(step, state, bos, eos, pad, max_length):
     tokens = _greedy_answer(step, state, bos, eos, pad, max_length)
     return tokens.masked_fill(tokens == eos, pad)
@@ -1142,6 +1153,12 @@ GREEDY_MISTAKES = (
         _greedy_with(done=lambda ended: bool(ended.any())),
         "You stop when one row has ended. The others are cut off in mid-sentence.",
         "the condition of your loop: all rows, not any.",
+    ),
+    Mistake(
+        "no memory of rows that have ended",
+        _waits_for_all_at_once,
+        "You stop when all rows write <eos> at the same step, and let those that have ended write on.",
+        "a mask of the rows that have ended: it keeps what was true at an earlier step.",
     ),
     Mistake(
         "words after the end",
