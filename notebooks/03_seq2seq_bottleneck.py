@@ -460,7 +460,7 @@ claim(
 )
 
 # %% [markdown]
-# Cho et al. ([2014](https://arxiv.org/abs/1409.1259)) drew this curve first, for English to French, and it is the reason why lesson 04 exists. Nothing in the text explains the
+# Cho et al. ([2014](https://arxiv.org/abs/1409.1259)) drew such a curve for English to French, and it is the reason why lesson 04 exists. Nothing in the text explains the
 # fall: long sentences are made of the same words and by the same rules as short ones. But they are rarer, so be careful: with more training every
 # bin rises (`COURSE_SCALE=full` trains longer). The next section takes rarity, grammar and vocabulary out of the question.
 #
@@ -487,7 +487,7 @@ for numbers in (256, 1024):
     print(f"{numbers} float32 numbers: {4 * numbers:,} bytes, {32 * numbers:,} bits")
 
 # %% [markdown]
-# A sentence of 50 words is a few hundred bits, and the vector has thousands. If bits were all, dozens of sentences would fit. So the limit is not
+# A sentence of 50 words is a few hundred bits, and the vector has thousands. If bits were all, twenty such sentences and more would fit. So the limit is not
 # the memory of the machine. It is what *training* manages to put into such a vector, and to get out again.
 #
 # That can be measured without any language. Let the model **copy**: random sequences of 8 symbols, each worth 3 bits, no grammar, nothing to
@@ -873,7 +873,7 @@ for name, one, other in (
 #
 # **5. A vector of 256 float32 numbers has 8,192 bits. Why is a sentence of 300 bits too much for it?**
 #
-# <details><summary>a) It is not: it would fit thirty times, if training could use the bits</summary>Yes. The limit is what training puts in and gets out, as copying showed.</details>
+# <details><summary>a) It is not: it would fit 27 times, if training could use the bits</summary>Yes. The limit is what training puts in and gets out, as copying showed.</details>
 # <details><summary>b) Because float32 is not precise enough</summary>No. Nothing near the last bits is used.</details>
 # <details><summary>c) Because the vocabulary has more words than the vector has numbers</summary>No. A vector has far more than one state for each number.</details>
 #
