@@ -68,6 +68,11 @@ EVERY_FIGURE = {
     "unrolled": lambda: figures.unrolled_diagram.build(SOURCE),
     "way back": lambda: figures.unrolled_diagram.build(SOURCE, norms=[1e-9, 0.02, 0.3, 1.2], loss="u · h"),
     "windows": lambda: figures.windows_diagram.build(10, 4),
+    "order": lambda: figures.order_diagram.build(),
+    "feeding": lambda: figures.feeding_diagram.build(TARGET),
+    "windows on source": lambda: figures.windows_on_source.build(
+        {"global": [0.2, 0.5, 0.3], "local-p": [0, 0.6, 0.1]}, SOURCE, centres={"local-p": 1.3}, reach=1
+    ),
     "self-attention": lambda: figures.self_attention_diagram.build([0.1, 0.6, 0.3], SOURCE, 2),
     "masks": lambda: figures.mask_grids.build(
         {"causal": np.tri(3, dtype=bool), "all": np.ones((3, 3), bool)}, SOURCE

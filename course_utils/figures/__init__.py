@@ -16,6 +16,7 @@ from course_utils.figures.attention import (
 from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, readable_on, shade, show, style
 from course_utils.figures.curves import curve, lines, quality_by_length
 from course_utils.figures.gates import gru_diagram, lstm_diagram
+from course_utils.figures.luong import feeding_diagram, order_diagram, windows_on_source
 from course_utils.figures.recurrence import unrolled_diagram, windows_diagram
 from course_utils.figures.self_attention import heads_by_reshape, mask_grids, self_attention_diagram
 from course_utils.figures.seq2seq import beam_tree, bottleneck_diagram, forcing_diagram
@@ -33,6 +34,7 @@ __all__ = [
     "bottleneck_diagram",
     "contrast",
     "curve",
+    "feeding_diagram",
     "forcing_diagram",
     "gru_diagram",
     "heads_by_reshape",
@@ -41,6 +43,7 @@ __all__ = [
     "lines",
     "lstm_diagram",
     "mask_grids",
+    "order_diagram",
     "png",
     "quality_by_length",
     "readable_on",
@@ -56,5 +59,6 @@ __all__ = [
     "timeline",
     "unrolled_diagram",
     "windows_diagram",
+    "windows_on_source",
     "word_weights",
 ]
