@@ -89,8 +89,8 @@ def feeding_diagram(words: Sequence[str]) -> tuple[Figure, str]:
     alt = (
         f"Diagram of a decoder that writes {' '.join(words)}, twice. Above, without feeding: each state "
         "leads to the next, each state looks, and no look leads anywhere but to its word, so that all looks "
-        "can be made at once. Below, with feeding: a dashed arrow leads from each look to the next state, so that "
-        "each step has to wait for the look before it."
+        "can be made at once. Below, with feeding: a dashed arrow leads from each look to the next state, so "
+        "that each step has to wait for the look before it."
     )
     return figure, alt
 
