@@ -17,8 +17,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from course_utils.widgets.attention_explorer import Explorer
+from course_utils.widgets.cache_explorer import CacheExplorer
 from course_utils.widgets.gate_viewer import GateViewer
 from course_utils.widgets.gradient_flow import GradientExplorer
+from course_utils.widgets.head_viewer import HeadViewer
+from course_utils.widgets.mask_builder import MaskBuilder
+from course_utils.widgets.position_explorer import PositionExplorer
+from course_utils.widgets.score_explorer import ScoreExplorer
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -42,6 +47,15 @@ inputs = {"short": torch.randn(6, 3), "long": torch.randn(45, 3)}
 labels = {"short": "le petit chat noir dort .".split(), "long": [f"w{t}" for t in range(45)]}
 """
 SHOW_GATES = "from course_utils.widgets import gate_viewer\ngate_viewer(layer, inputs, labels)"
+TOY_MAPS = ROOT / "tests" / "widgets" / "toy_maps.py"  # a Transformer's attention that is known
+SHOW_LATER = """\
+from course_utils import widgets
+widgets.score_explorer()
+widgets.mask_builder()
+widgets.position_explorer()
+widgets.head_viewer(MAPS, SOURCE, TARGET)
+widgets.cache_explorer()
+"""
 
 
 def notebook(*sources: str, outputs: list | None = None) -> str:
@@ -272,6 +286,95 @@ def test_the_gate_viewer_is_played_by_keyboard(lab, page, tmp_path):
     nothing_left_the_machine(page)
 
 
+def test_the_widgets_of_the_second_half_are_used_by_keyboard(lab, page, tmp_path):
+    """All five in one notebook, since a kernel takes its time to start; each in an output of its own."""
+    show_in_lab(lab, page, "later.ipynb", TOY_MAPS.read_text(encoding="utf-8"), SHOW_LATER)
+    outputs = page.locator(".jp-OutputArea-output")
+    outputs.nth(4).get_by_role("status").wait_for()
+    assert page.locator(".jp-OutputArea-output img").count() == 0, "a picture shows too"
+    uses = (use_scores, use_masks, use_positions, use_heads, use_cache)
+    for index, use in enumerate(uses):
+        output = outputs.nth(index)
+        output.scroll_into_view_if_needed()
+        use(page, output)
+        output.screenshot(path=tmp_path / f"{use.__name__}.png")
+    nothing_left_the_machine(page)
+
+
+def press(page, control, *keys: str) -> None:
+    control.focus()
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def use_scores(page, output) -> None:
+    number(output, r"dot: (51)% on k2; general: 51% on k2; concat: 37% on k2")
+    angle, length, turn, _ = output.get_by_role("slider").all()
+    press(page, length, "End")
+    number(output, r"dot: (9\d)% on k2;.* concat: 2\d% on")
+    press(page, output.get_by_role("button", name="k5"), "Enter")
+    output.get_by_text(re.compile("^[-−]60$")).wait_for()  # the slider has come to its angle
+    press(page, angle, *["ArrowRight"] * 6)  # from -60 to -30 degrees
+    output.get_by_role("img", name="k5 at -30° of length 1.5").wait_for()
+    press(page, turn, "ArrowRight")
+    output.get_by_role("img", name="W_a turns a key by 15°").wait_for()
+
+
+def use_masks(page, output) -> None:
+    number(output, r"(48) of 64 pairs")
+    press(page, output.get_by_role("button", name="the past (causal)"), "Enter")
+    number(output, r"(33) of 64 pairs")
+    press(page, output.get_by_role("button", name="start"), "Enter")
+    number(output, r"Row 1, “<pad>”, sees nothing.*Empty: rows 1, (2)\.")
+    assert "padding_mask(torch.tensor([6]), 8).flip(-1)" in output.locator("pre").inner_text()
+    press(page, output.get_by_role("checkbox"), "Space")
+    number(output, r"Leak: in (\d+) of these pairs")
+    press(page, output.get_by_role("button", name="a window of the past"), "Enter")
+    _, window, words, *_, row = output.get_by_role("slider").all()
+    press(page, window, "ArrowLeft")
+    press(page, words, "ArrowRight")
+    press(page, row, *["ArrowRight"] * 4)
+    number(output, r"Row 5, “cat”, sees (2) of 9: small, cat")
+
+
+def use_positions(page, output) -> None:
+    number(output, r"PE\(8\) · PE\(13\) = (\S+);")
+    press(page, output.get_by_role("button", name="rotary (turned)"), "Enter")
+    width, position, distance, pair = output.get_by_role("slider").all()
+    press(page, position, "ArrowRight", "ArrowRight")
+    press(page, distance, "ArrowLeft")
+    pattern = r"\(query at {}\) · \(key at {}\) = ([−\d.]+[\d])"
+    here = number(output, pattern.format(10, 14))
+    assert here == number(output, pattern.format(0, 4))
+    press(page, pair, "Home")
+    number(output, r"^Pair 1 of 16 turns by (57.3)°")
+    press(page, width, "Home")
+    number(output, r"^Pair 1 of (1) turns")
+
+
+def use_heads(page, output) -> None:
+    number(output, r"^Cross, layer 2, mean over heads\. Row (1) of 4")
+    press(page, output.get_by_role("button", name="2", exact=True).last, "Enter")
+    press(page, output.get_by_role("slider"), "ArrowRight")
+    number(output, r"layer 2, head 2\. Row 2 of 4: the step that writes “blue” looks: (\d+)% on “maison”")
+    press(page, output.get_by_role("button", name="1", exact=True).first, "Enter")
+    number(output, r"layer 1, head 2\. Row 2 of 4: the step that writes “blue” looks: (\d+)% on “bleue”")
+    press(page, output.get_by_role("button", name="decoder: target to target"), "Enter")
+    number(output, r"^Decoder, layer 1, head 2\. Row (2) of 4")
+
+
+def use_cache(page, output) -> None:
+    steps, *_, key_heads = output.get_by_role("slider").all()
+    press(page, steps, "ArrowRight", "ArrowRight")
+    number(output, r"^Step 3 of 9 reads “small” and writes “cat”: (2) of the 3 keys")
+    press(page, key_heads, "ArrowLeft")
+    number(output, r"all 8 heads would hold .* \((2) times as much\)")
+    press(page, key_heads, "End")
+    output.get_by_text("64 key heads are more than the 8 heads").wait_for()
+    press(page, output.locator(".widget-play button, .jupyter-widgets-play button").first, "Enter")
+    number(output, r"^Step ([5-9]) of 9")  # it goes on while we look
+
+
 def attention_widget():
     toy = runpy.run_path(str(TOY))
     return Explorer(toy["translate"], [toy["PAIR"]], source_language="en", target_language="fr")
@@ -283,27 +386,40 @@ def gate_widget():
     return GateViewer(made["layer"], made["inputs"], made["labels"])
 
 
-@pytest.mark.parametrize(
-    ("widget", "seen"),
-    [
-        (attention_widget, "“maison” looks most at “house” (0.80)"),
-        (GradientExplorer, "Chart of the gradient norm on a log axis"),
-        (gate_widget, "Gates of an LSTM while it reads “short”. Heat strips of 24 units over 6 steps"),
-    ],
-)
-def test_without_a_kernel_the_picture_is_seen(lab, page, tmp_path, widget, seen):
-    shell = widget()
-    bundle = shell.bundle()
-    del bundle["application/vnd.jupyter.widget-view+json"]  # as `course build` stores it
-    output = {"output_type": "display_data", "metadata": {}, "data": bundle}
+def head_widget():
+    toy = runpy.run_path(str(TOY_MAPS))
+    return HeadViewer(toy["MAPS"], toy["SOURCE"], toy["TARGET"])
+
+
+STILL = [
+    (attention_widget, "“maison” looks most at “house” (0.80)"),
+    (GradientExplorer, "Chart of the gradient norm on a log axis"),
+    (gate_widget, "Gates of an LSTM while it reads “short”. Heat strips of 24 units over 6 steps"),
+    (ScoreExplorer, "A longer query makes dot and general sure"),
+    (MaskBuilder, "the past (causal): 33 of 64 pairs allowed"),
+    (PositionExplorer, "Sinusoidal encodings of width 32. Heat strip"),
+    (head_widget, "Cross: target to source, layer 2. Attention matrix, cross, layer 2, head 1"),
+    (CacheExplorer, "A cache leaves one row of work a step"),
+]
+
+
+def test_without_a_kernel_the_pictures_are_seen(lab, page, tmp_path):
+    shells = [widget() for widget, _ in STILL]
+    outputs = []
+    for shell in shells:
+        bundle = shell.bundle()
+        del bundle["application/vnd.jupyter.widget-view+json"]  # as `course build` stores it
+        outputs.append({"output_type": "display_data", "metadata": {}, "data": bundle})
     notebooks, address = lab
-    (notebooks / "built.ipynb").write_text(notebook(SHOW, outputs=[output]), encoding="utf-8")
+    (notebooks / "built.ipynb").write_text(notebook(SHOW, outputs=outputs), encoding="utf-8")
     open_notebook(page, address("built.ipynb"))
 
-    picture = page.get_by_role("img", name=seen)
-    picture.wait_for()
-    assert picture.evaluate("e => e.naturalWidth") > 300
-    assert page.get_by_text(shell.invitation).is_visible()
+    for shell, (_, seen) in zip(shells, STILL, strict=True):
+        picture = page.get_by_role("img", name=seen)
+        picture.wait_for()
+        picture.scroll_into_view_if_needed()
+        assert picture.evaluate("e => e.naturalWidth") > 300
+        assert page.get_by_text(shell.invitation).is_visible()
     page.screenshot(path=tmp_path / "built.png")
     nothing_left_the_machine(page)
 

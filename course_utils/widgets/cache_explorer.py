@@ -103,8 +103,8 @@ def summary(settings: Settings) -> str:
     return (
         f"Step {tokens} of {len(READ)} reads “{READ[step]}” and writes “{WRITTEN[step]}”: {kept}, one is "
         f"new. Row {tokens} of the causal mask is True for all {tokens} tokens so far; with the cache it is "
-        f"the only row, and no mask is needed. All steps up to here: {_count(without)} multiplications without "
-        f"a cache, {_count(cached)} with it ({without / cached:.1f} to 1). The cache holds "
+        f"the only row, and no mask is needed. All steps up to here: {_count(without)} multiplications "
+        f"without a cache, {_count(cached)} with it ({without / cached:.1f} to 1). The cache holds "
         f"{_size(cache_bytes(settings, tokens))} now, and {_size(cache_bytes(settings, LONG))} at "
         f"{LONG:,} tokens{_grouped(settings)}."
     )

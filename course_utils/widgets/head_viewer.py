@@ -257,8 +257,8 @@ class HeadViewer(shell.Shell):
         kinds = [(name, kind) for kind, (name, *_) in KINDS.items() if kind in view.maps[0]]
         layers = [(str(layer + 1), layer) for layer in range(len(view.maps))]
         self.kind = buttons("Attention:", "15em", kinds, view.kind)
-        self.layer = buttons("Layer:", "3.5em", layers, view.layer)
-        self.head = buttons("Head:", "3.5em", _heads_of(view), view.head)
+        self.layer = buttons("Layer:", "4.5em", layers, view.layer)
+        self.head = buttons("Head:", "4.5em", _heads_of(view), view.head)
         self.steps = shell.Stepper("Row in words:", "row", self.guarded(self.step))
         self.box = widgets.VBox([self.kind, self.layer, self.head, self.steps.row, self.message, self.pane])
         self.update(view)
