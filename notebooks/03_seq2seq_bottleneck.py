@@ -328,7 +328,7 @@ figures.beam_tree(tree(memory))
 # A search may stop only when nothing that is still open can win.
 
 # %%
-short_test = [pair for pair in long.test if len(pair.source) <= 20][:200]
+short_test = [pair for pair in long.test if len(pair.source) <= 20][:120]
 for width, alpha in ((1, 1.0), (4, 0.0), (4, 1.0), (12, 0.0), (12, 1.0)):
     found = decoding.translate(
         model, [p.source for p in short_test], source_words, target_words, beam=width, length_penalty=alpha
