@@ -467,10 +467,10 @@ to_query, to_key = (
 )
 
 
-def scores_from(start: int, kind: str) -> torch.Tensor:
-    """The scores between six words that begin at position `start`, (words, words)."""
+def scores_from(start: int, kind: str, x: torch.Tensor) -> torch.Tensor:
+    """The scores between six words x (words, width) that begin at position `start`, (words, words)."""
     places = torch.arange(start, start + 6)
-    x = content + sinusoidal(places, 32) if kind == "sinusoidal" else content
+    x = x + sinusoidal(places, 32) if kind == "sinusoidal" else x
     q, k = x @ to_query, x @ to_key
     if kind == "rotary":
         q, k = rotary(q, places), rotary(k, places)
@@ -478,13 +478,14 @@ def scores_from(start: int, kind: str) -> torch.Tensor:
 
 
 # %% tags=["nbval-check-output"]
+order = [2, 0, 1, 3, 5, 4]
 for kind in ("no positions", "sinusoidal", "rotary"):
-    far = torch.allclose(scores_from(0, kind), scores_from(100, kind), atol=1e-3)
-    order = [2, 0, 1, 3, 5, 4]
-    before, content = scores_from(0, kind), content[order]
-    blind_here = torch.allclose(scores_from(0, kind), before[order][:, order], atol=1e-3)
-    content = content[np.argsort(order)]
-    print(f"{kind:12}  the same scores 100 words later: {far!s:5}  blind to order: {blind_here}")
+    here, later = scores_from(0, kind, content), scores_from(100, kind, content)
+    shuffled = scores_from(0, kind, content[order])
+    far, bag = (
+        torch.allclose(*pair, atol=1e-3) for pair in ((here, later), (here[order][:, order], shuffled))
+    )
+    print(f"{kind:12}  the same scores 100 words later: {far!s:5}  blind to order: {bag}")
 
 # %% [markdown]
 # Explore the clocks: choose two positions, shift both, and watch what their product does.

@@ -288,6 +288,13 @@ DOT_MISTAKES = (
         ("sd-06", "cm-08"),
     ),
     Mistake(
+        "mask inverted, with -inf",
+        _from_softmax(lambda s, m: torch.softmax(s.masked_fill(m, -INF), -1)),
+        "Your weights lie on what the mask hides; where it hides nothing they are NaN. True: may attend.",
+        "masked_fill fills where its mask is True, so it wants ~mask.",
+        ("sd-06", "cm-08"),
+    ),
+    Mistake(
         "no mask",
         _from_softmax(lambda s, m: torch.softmax(s, -1)),
         "Your weights are those of a softmax without any mask.",
@@ -484,8 +491,12 @@ def _ask_masks(answer: Callable, inputs: Inputs) -> Outputs:
         full = (*inputs[asking].shape, inputs[asked].shape[1])
         try:
             found = np.broadcast_to(found, full)
-        except ValueError:
-            pass  # of another shape, as judge will say
+        except ValueError:  # of another shape, as judge will say
+            if found.ndim == 2:
+                raise WrongResult(
+                    f"{name} has the shape {found.shape}, which does not fit {full}: where is the axis "
+                    "of those who ask? (batch, keys) has to become (batch, 1, keys)."
+                ) from None
         else:
             found = np.where(real[asking][..., None], found, 0)
         outputs[name] = np.array(found, dtype=np.float64)
@@ -830,7 +841,7 @@ ATTENTION_MASKS = Exercise(
 
 def _ask_by_head(answer: Callable, inputs: Inputs) -> Outputs:
     """What arrives at `attend`, and what the answer makes of its result: every head mixed in its own way."""
-    x, mix, heads = tensor(inputs["x"]), tensor(inputs["mix"]), inputs["heads"]
+    x, mix, heads = tensor(inputs["x"]), tensor(inputs["attend_mixes"]), inputs["heads"]
     outputs: Outputs = {"calls": 0}
 
     def attend(given: Any) -> Tensor:
@@ -850,7 +861,7 @@ def _ask_by_head(answer: Callable, inputs: Inputs) -> Outputs:
 
 
 def _by_head_reference(inputs: Inputs) -> Outputs:
-    x, mix = inputs["x"].astype(np.float64), inputs["mix"].astype(np.float64)
+    x, mix = inputs["x"].astype(np.float64), inputs["attend_mixes"].astype(np.float64)
     own = x.shape[2] // inputs["heads"]
     parts = [x[:, :, head * own : (head + 1) * own] for head in range(inputs["heads"])]
     return {
@@ -862,7 +873,7 @@ def _by_head_reference(inputs: Inputs) -> Outputs:
 def _by_head_inputs(rng: Generator, batch: int, length: int, heads: int, own: int, *, count=False) -> Inputs:
     shape = (batch, length, heads * own)
     x = np.arange(np.prod(shape), dtype="float32").reshape(shape) if count else normal(rng, *shape)
-    return {"x": x, "heads": heads, "mix": normal(rng, heads, length, length)}
+    return {"x": x, "heads": heads, "attend_mixes": normal(rng, heads, length, length)}
 
 
 def _draw_by_head(seed: int) -> list[Inputs]:
@@ -1389,6 +1400,13 @@ MULTI_MISTAKES = (
         ("cm-08", "sd-06"),
     ),
     Mistake(
+        "mask inverted, with -inf",
+        _multi(attend=_from_softmax(lambda s, m: torch.softmax(s.masked_fill(m, -INF), -1))),
+        "Your weights lie on what the mask hides; where it hides nothing they are NaN. True: may attend.",
+        "~mask, where you fill. (nn.MultiheadAttention has it the other way round.)",
+        ("cm-08", "sd-06"),
+    ),
+    Mistake(
         "mask without an axis for the heads",
         _mask_without_heads,
         "Your mask has no axis for the heads, so its batch axis is lined up with them.",
@@ -1849,6 +1867,10 @@ def _ask_equivariant(answer: Callable, inputs: Inputs) -> Outputs:
 def _truth(value: Any) -> bool:
     if type(value) is Tensor and value.dtype == torch.bool and value.numel() == 1:
         value = value.item()
+    if type(value) is Tensor and value.dtype == torch.bool:
+        raise WrongResult(
+            f"True or False is wanted, but the result is {value.numel()} of them: which counts?"
+        )
     if type(value) not in (bool, np.bool_):
         what = "None. Is a return missing?" if value is None else f"of type {type(value).__name__}."
         raise WrongResult(f"True or False is wanted, but the result is {what}")

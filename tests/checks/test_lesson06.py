@@ -179,6 +179,17 @@ def test_a_verdict_that_is_none(answer):
     assert verdict.points == 0 and "True or False is wanted" in verdict.text()
 
 
+def test_a_mask_without_an_axis_for_those_who_ask():
+    exercise = checks.find("06.2")
+    cases = engine.draw(exercise, 0)
+    for answer in (
+        lambda s, t, s_pad, t_pad: (s != s_pad, t != t_pad, s != s_pad),
+        lambda s, t, s_pad, t_pad: ((s != s_pad)[:, None], (t != t_pad)[:, None], s != s_pad),
+    ):
+        verdict = engine.judge(exercise, cases, engine.ask(exercise, answer, cases))
+        assert "where is the axis of those who ask?" in " ".join(verdict.text().split())
+
+
 def test_attend_is_called_once():
     exercise = checks.find("06.3")
     cases = engine.draw(exercise, 0)
