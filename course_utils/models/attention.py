@@ -69,7 +69,7 @@ class AdditiveScore(nn.Module):
 
 
 class DotScore(nn.Module):
-    """The dot product s_t . h_j (Luong et al. 2015, equation 8), which has nothing to learn.
+    """The dot product s_t . h_j (Luong et al. 2015, section 3.1), which has nothing to learn.
 
     Raises ValueError where the two widths differ: then there is no dot product.
     """
@@ -95,7 +95,7 @@ class DotScore(nn.Module):
 
 
 class GeneralScore(DotScore):
-    """The score s_t . W_a h_j (Luong et al. 2015, equation 8): a dot product after a learned map."""
+    """The score s_t . W_a h_j (Luong et al. 2015, section 3.1): a dot product after a learned map."""
 
     def __init__(self, query_width: int, key_width: int):
         super().__init__(query_width, query_width)
@@ -109,7 +109,7 @@ class GeneralScore(DotScore):
 
 
 class LocationScore(nn.Module):
-    """The score W_a s_t (Luong et al. 2015, equation 9): the state alone chooses positions, unseen.
+    """The score W_a s_t (Luong et al. 2015, equation 8): the state alone chooses positions, unseen.
 
     Args:
         query_width: the width of the decoder's state.

@@ -233,6 +233,8 @@ def luong(
         cell=cell,
         dropout=dropout,
     )
+    # Smaller still than in `bahdanau`, which says why small: on the grammar corpus (3 to 15 words, dot, not
+    # fed, 300 steps) an alignment error rate of 0.07, against 0.13 with 0.5 and 0.26 with 1.
     for part in (encoder, decoder):
-        nn.init.normal_(part.embedding.weight, std=0.5)  # as in `bahdanau`, which says why
+        nn.init.normal_(part.embedding.weight, std=0.25)
     return Seq2Seq(encoder, decoder)
