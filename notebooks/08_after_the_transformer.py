@@ -38,7 +38,6 @@ device = runtime.start("08", needs="training the three small models")
 # %%
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -48,14 +47,13 @@ from torch import nn
 
 from course_utils import corpus, decoding, figures, probes
 from course_utils.claims import claim
-from course_utils.corpus import BOS, EOS, Batch, Batches, Pair, Vocabulary, grammar
+from course_utils.corpus import BOS, EOS, Batches, Pair, Vocabulary, grammar
 from course_utils.models import (
     Output,
     Stack,
     Transformer,
     causal_mask,
     prefix_mask,
-    scaled_dot_product,
     window_mask,
 )
 from course_utils.training import train
@@ -72,25 +70,16 @@ from course_utils.widgets import cache_explorer
 # - **T5** ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)) hides runs of words, and lets a *decoder write them out*.
 
 # %%
+sentence = ["the", "small", "cat", "slept", "here", "."]
+spans = ["<0>", "small", "cat", "<1>", "here", "."]
+past = "each sees what came before"
 figures.tasks_diagram(
     {
-        "BERT": [
-            (["the", "small", "[MASK]", "slept", "here", "."], ["", "", "cat", "", "", ""], "all see all")
-        ],
-        "GPT-2": [
-            (
-                ["<bos>", "the", "small", "cat", "slept", "here", "."],
-                ["the", "small", "cat", "slept", "here", ".", "<eos>"],
-                "each sees what came before",
-            )
-        ],
+        "BERT": [([*sentence[:2], "[MASK]", *sentence[3:]], ["", "", "cat", "", "", ""], "all see all")],
+        "GPT-2": [(["<bos>", *sentence], [*sentence, "<eos>"], past)],
         "T5": [
             (["the", "<0>", "slept", "<1>"], [], "all see all"),
-            (
-                ["<bos>", "<0>", "small", "cat", "<1>", "here", "."],
-                ["<0>", "small", "cat", "<1>", "here", ".", "<eos>"],
-                "each sees what came before, and the left stack",
-            ),
+            (["<bos>", *spans], [*spans, "<eos>"], f"{past}, and the left stack"),
         ],
     },
     special=["[MASK]", "<0>", "<1>", "<bos>", "<eos>"],
@@ -107,7 +96,6 @@ figures.tasks_diagram(
 # and GPT-2: the first words (a question, say) see one another, and the rest (the answer) is written from left to right.
 
 # %%
-sentence = ["the", "small", "cat", "slept", "here", "."]
 masks = {
     "both ways (BERT)": torch.ones(6, 6, dtype=torch.bool),
     "causal (GPT-2)": causal_mask(6),
@@ -246,7 +234,7 @@ class GapBatches:
         pairs = [with_gaps(sentence, rng) for sentence in text]
         return Batches(pairs, vocabulary, vocabulary, max_tokens=1_500, seed=0)
 
-    def epoch(self, number: int) -> Iterator[Batch]:
+    def epoch(self, number: int):
         for batch in self._batches(number).epoch(number):
             chosen = torch.zeros_like(batch.target_mask)  # (batch, target)
             for row, pair in enumerate(batch.pairs):
@@ -351,6 +339,7 @@ def right(model: nn.Module, *words: str) -> float:
     return float(np.mean([words[i] == s[place] for i, (s, place) in zip(best, gaps, strict=True)]))
 
 
+# %%
 CHOICES = [("this", "these"), ("is", "are"), ("a", "an")]
 share = {
     (name, pair): right(m, *pair)
@@ -364,7 +353,7 @@ print("gaps   " + "".join(f"{len(gaps_of(*pair)):>16}" for pair in CHOICES))
 
 # %% [markdown]
 # *is / are* hangs on the subject, which stands on the left: GPT-2 does it as well as BERT. The other two columns hang on what follows, and there GPT-2 can do no more than guess. No training would help: what decides
-# is behind its mask. (*a / an* is harder for BERT than *this / these*: it takes knowing how each word begins, and the model sees no letters.) T5 sees both sides like BERT, and is on its way: with two stacks it learns more slowly in this budget.
+# is behind its mask. T5 reads both sides, as BERT does. (*a / an* is the hardest: one has to know how each word begins, and these models see no letters.)
 #
 # Can GPT-2 not use the right side at all? It can, by a detour. It gives a probability to a *whole sentence*, $p(x_1)\,p(x_2 \mid x_1) \cdots$, so one can try each candidate and read on: after a wrong *this*, the plural comes as a surprise.
 
@@ -434,17 +423,24 @@ for name, value in (fluent | {"real text": seen(beginnings, real)}).items():
     print(f"{name:10} {value:.0%} of the runs of three words occur in the text")
 
 # %% [markdown]
-# BERT cannot write. Behind a beginning it sees the end of the sentence, so the only word that ever stood there, the full stop, is its answer; and then it is asked again for something that no sentence it has read contains. GPT-2 and T5 write sentences. (Likely runs
-# occur more often than those of real text, because the likeliest word is always a common one.)
-#
-# **Third exam: a gap of unknown size.** BERT needs to be told how many words are missing, by the number of `[MASK]`s. T5 decides.
+# **Third exam: a gap of unknown size.** BERT needs to be told how many words are missing, by the number of `[MASK]`s. T5 gets one sentinel, whatever is missing, and its decoder stops when it has said enough.
 
 # %%
-for s in [s for s in held_out if len(s) == 8][:4]:
-    (found,) = decoding.translate(t5, [(*s[:2], "<0>", *s[4:])], vocabulary, vocabulary)
+long_enough = [s for s in held_out if len(s) >= 7][:200]
+for hidden in (1, 2, 3):
+    gapped = [(*s[:2], "<0>", *s[2 + hidden :]) for s in long_enough]
+    found = [f.tokens[1:] for f in decoding.translate(t5, gapped, vocabulary, vocabulary)]
+    lengths = np.array([len(words) for words in found])
     print(
-        f"{' '.join(s[:2])} <0> {' '.join(s[4:])}\n     it was: {' '.join(s[2:4]):20} T5: {' '.join(found.tokens[1:])}"
+        f"missing {hidden}: T5 writes {lengths.mean():.2f} words on average, more than one in {np.mean(lengths > 1):.0%}"
     )
+    s, words = next((s, w) for s, w in zip(long_enough, found, strict=True) if len(w) >= min(hidden, 2))
+    print(
+        f"   {' '.join(s[:2])} [{' '.join(words)}] {' '.join(s[2 + hidden :])}   (it was: {' '.join(s[2 : 2 + hidden])})"
+    )
+
+# %% [markdown]
+# Where one word is missing, it writes one. Where more are missing, it writes more than one far more often, though it likes to be short: a shorter filling often fits as well, and it is the likelier one. What it writes does not always fit; the model is small and has been trained for seconds.
 
 # %% tags=["nbval-check-output"]
 claim(
@@ -595,7 +591,7 @@ def in_blocks(query, key, value, size: int) -> torch.Tensor:
 
 # %% tags=["nbval-check-output"]
 query, key, value = (4 * torch.randn(3, 2, 500, 32, dtype=torch.float64, generator=generator)).unbind()
-exact, _ = scaled_dot_product(query, key, value)
+exact = F.scaled_dot_product_attention(query, key, value)
 in_blocks_equal = all(
     torch.allclose(in_blocks(query, key, value, size), exact, atol=1e-12) for size in (1, 64, 200, 500)
 )
@@ -656,26 +652,27 @@ for n in (100, 1_000, 10_000):
 # %% [markdown]
 # > **Predict first.** A state of $32 \times 32$ numbers, however long the text. That sounds familiar. What is the price?
 #
-# Store pairs: a random key, and a value that is one of $n$ symbols. Then ask with each key again, and look whether the right symbol comes back most strongly. Softmax attention keeps all pairs in its cache; the linear forms add them up in one matrix.
+# Store $n$ pairs: a random key and a random value, 32 numbers each. Then ask with each key again, and look whether the right value is the nearest to what comes back. Softmax attention keeps all pairs in its cache; the linear forms add them up in one matrix of $32 \times 32$.
 
 # %%
 WIDTH, stored = 32, (4, 8, 16, 32, 64, 128, 256, 512)
 recalled = {"softmax attention": [], "linear, plain products": [], "linear, elu + 1": []}
 for n in stored:
     keys = F.normalize(torch.randn(n, WIDTH, generator=generator), dim=-1)
-    symbols = torch.eye(n)  # value i is symbol i
+    symbols = F.normalize(torch.randn(n, WIDTH, generator=generator), dim=-1)  # the values
     found = {
         "softmax attention": (16 * keys @ keys.T).softmax(dim=-1) @ symbols,
         "linear, plain products": keys @ (keys.T @ symbols),
-        "linear, elu + 1": phi(4 * keys) @ (phi(4 * keys).T @ symbols),
+        "linear, elu + 1": phi(16 * keys) @ (phi(16 * keys).T @ symbols),
     }
     for name, answer in found.items():
-        recalled[name].append(100 * (answer.argmax(dim=-1) == torch.arange(n)).float().mean().item())
+        nearest = (F.normalize(answer, dim=-1) @ symbols.T).argmax(dim=-1)
+        recalled[name].append(100 * (nearest == torch.arange(n)).float().mean().item())
 figures.curve(stored, recalled, xlabel="pairs stored", ylabel="recalled (%)", xscale="log")
 
 # %% [markdown]
-# Softmax attention finds every pair: a score can be made as sharp as one likes, and the past is all there. The plain products are perfect up to a point, and then pairs that share a matrix of fixed size begin to talk over one another; the features that make all weights positive
-# also make them flat. It is lesson 03's bottleneck once more, seen from the other side: **what does not grow with the text has to forget.** (Models that use such states choose better features, and learn what to write and what to wipe, as an LSTM does:
+# Softmax attention finds every pair: a score can be made as sharp as one likes, and the past is all there. The plain products hold about as many pairs as a key has numbers, and then the pairs that share the matrix talk over one another. The features that make all weights positive
+# also make them flat: every answer is close to the mean of all values. It is lesson 03's bottleneck once more, seen from the other side: **what does not grow with the text has to forget.** (Models that use such states choose better features, and learn what to write and what to wipe, as an LSTM does:
 # [Schlag et al. 2021](https://arxiv.org/abs/2102.11174).)
 #
 # ## 11 · State spaces: a recurrence that is also a convolution
@@ -768,7 +765,7 @@ figures.lines(
 )  # fmt: skip
 
 # %% [markdown]
-# The loop is the slowest nearly everywhere here, because Python starts every step by itself (a compiled loop would move the line down, not change its slope); what it has is that it needs the *last state only*. So one trains in parallel, by convolution or scan, and writes word by word,
+# The loop is the slowest here, because Python starts every step by itself (a compiled loop would move the line down, not change its slope); what it has is that it needs the *last state only*. So one trains in parallel, by convolution or scan, and writes word by word,
 # by the loop. That is the bargain: the training of a Transformer with the memory of an RNN.
 #
 # **Where recurrence came back.** A kernel that is the same everywhere cannot choose what to remember. Mamba ([Gu and Dao 2023](https://arxiv.org/abs/2312.00752)) makes $a$ depend on the input, $a_t = a(u_t)$, as the gates of an LSTM do. Then there is no single kernel and no
