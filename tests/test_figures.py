@@ -63,6 +63,9 @@ EVERY_FIGURE = {
         {"forget gate": GATE, "cell": 3 * GATE - 1}, LONG, signed=["cell"], title="Two strips"
     ),
     "lstm": lambda: figures.lstm_diagram.build(),
+    "transformer": lambda: figures.transformer_diagram.build(),
+    "norm orders": lambda: figures.norm_orders_diagram.build(),
+    "cache": lambda: figures.cache_diagram.build(["<bos>", *TARGET]),
     "gru": lambda: figures.gru_diagram.build(),
     "step": lambda: figures.attention_diagram.build([0.1, 0.7, 0.2], SOURCE, "house", previous="blue"),
     "unrolled": lambda: figures.unrolled_diagram.build(SOURCE),
@@ -450,6 +453,13 @@ def test_the_gradient_stays_inside_its_window(length, data):
     ("draw", "told"),
     [
         (lambda: figures.unrolled_diagram.build([]), "0 steps cannot be drawn"),
+        (
+            lambda: figures.tasks_diagram.build({"a": [(SOURCE, ["x"], "")]}),
+            "a: 3 words are read and 1 predicted",
+        ),
+        (lambda: figures.tasks_diagram.build({"a": [([], [], "")]}), "a: 0 words are read"),
+        (lambda: figures.softmax_in_blocks.build([[1.0], [2.0]], [(1, 0, 1)]), "2 blocks and 1 states"),
+        (lambda: figures.timeline.build([]), "no event to draw"),
         (lambda: figures.unrolled_diagram.build(["x"] * 13), "13 steps cannot be drawn"),
         (lambda: figures.unrolled_diagram.build(["x"], norms=[1]), "1 inputs have 2 states, but 1 norms"),
         (lambda: figures.windows_diagram.build(5, 5), "a window of 5 in 5 steps"),

@@ -21,6 +21,7 @@ from course_utils.figures.recurrence import unrolled_diagram, windows_diagram
 from course_utils.figures.self_attention import heads_by_reshape, mask_grids, self_attention_diagram
 from course_utils.figures.seq2seq import beam_tree, bottleneck_diagram, forcing_diagram
 from course_utils.figures.strips import heat_strips, strip_png, strips_alt, strips_key
+from course_utils.figures.transformer import cache_diagram, norm_orders_diagram, transformer_diagram
 
 __all__ = [
     "END",
@@ -32,6 +33,7 @@ __all__ = [
     "attention_matrix",
     "beam_tree",
     "bottleneck_diagram",
+    "cache_diagram",
     "contrast",
     "curve",
     "feeding_diagram",
@@ -43,6 +45,7 @@ __all__ = [
     "lines",
     "lstm_diagram",
     "mask_grids",
+    "norm_orders_diagram",
     "order_diagram",
     "png",
     "quality_by_length",
@@ -57,6 +60,7 @@ __all__ = [
     "style",
     "tasks_diagram",
     "timeline",
+    "transformer_diagram",
     "unrolled_diagram",
     "windows_diagram",
     "windows_on_source",
