@@ -163,7 +163,8 @@ for s in held_out[:4]:
     print("  ", " ".join(s))
 
 # %% [markdown]
-# BERT and GPT-2 are one class here: a stack of two blocks, with an output layer that shares its matrix with the embeddings. **The mask is all that differs**: BERT reads the (corrupted) source and sees both ways, GPT-2 reads what came before.
+# BERT and GPT-2 are one class here: a stack of two blocks, with an output layer that shares its matrix with the embeddings. **The mask is all that differs**: BERT reads the (corrupted) source and sees both ways, GPT-2 reads what came before. (The block is lesson 07's, with rotary positions. BERT and GPT-2 themselves learn
+# a vector for each position; BERT's block is post-LN.)
 
 
 # %%
@@ -252,14 +253,16 @@ print(f"loss {np.mean(history.loss[-50:]):.2f} nats a gap after {STEPS} steps, {
 # %% [markdown]
 # ## 5 · GPT-2: the next word
 #
-# No corruption is needed: the course's batches already shift the sentence by one place. Each word is predicted from those before it, so **every** word of the text is a lesson, where BERT learns from one in seven.
+# No corruption is needed: the course's batches already shift the sentence by one place. Each word is predicted from those before it, so **every** word of the text is a lesson, where BERT learns from one in seven. Two thirds of the steps will do.
 
 # %%
 runtime.seed(0)
 gpt = OneStack(causal=True).to(device)
 plain = Batches([Pair(s, s) for s in text], vocabulary, vocabulary, max_tokens=1_500, seed=0)
-history = train(gpt, plain, steps=STEPS, learning_rate=1e-2, label="GPT-2")
-print(f"loss {np.mean(history.loss[-50:]):.2f} nats a word after {STEPS} steps, {history.seconds:.0f} s")
+history = train(gpt, plain, steps=STEPS * 2 // 3, learning_rate=1e-2, label="GPT-2")
+print(
+    f"loss {np.mean(history.loss[-50:]):.2f} nats a word after {STEPS * 2 // 3} steps, {history.seconds:.0f} s"
+)
 
 # %% [markdown]
 # ## 6 · T5: spans, written out
@@ -282,7 +285,7 @@ for pair in spans[:6:2]:
     print(f"{' '.join(pair.source):38} write: {' '.join(pair.target)}")
 
 # %% [markdown]
-# The model is lesson 07's `Transformer`, with one block in the encoder and one in the decoder: two blocks, as the others have. As in T5, both stacks share one table of embeddings. It gets twice the steps: it has to learn not only the
+# The model is lesson 07's `Transformer`, with one block in the encoder and one in the decoder: two blocks, as the others have. As in T5, both stacks share one table of embeddings. (Positions are lesson 07's sinusoids here; T5 itself learns a number for each distance.) It gets twice the steps: it has to learn not only the
 # text, but also where to look in another stack (lesson 04 showed how late attention finds its words).
 
 # %%
@@ -423,6 +426,9 @@ for name, value in (fluent | {"real text": seen(beginnings, real)}).items():
     print(f"{name:10} {value:.0%} of the runs of three words occur in the text")
 
 # %% [markdown]
+# BERT cannot write. Behind a beginning it sees the end of the sentence, so what mostly stood there, the full stop, is its answer; and then it is asked again, for something that no sentence it has read contains. GPT-2 and T5 write sentences. (Likely runs
+# occur more often than those of real text, because the likeliest word is always a common one.)
+#
 # **Third exam: a gap of unknown size.** BERT needs to be told how many words are missing, by the number of `[MASK]`s. T5 gets one sentinel, whatever is missing, and its decoder stops when it has said enough.
 
 # %%
@@ -517,7 +523,7 @@ figures.lines(
 )  # fmt: skip
 
 # %% [markdown]
-# A mask alone saves nothing: the scores are computed and thrown away. In blocks, twice the length takes about twice the time.
+# A mask alone saves nothing: the scores are computed and thrown away. In blocks, twice the length takes twice the time at most.
 #
 # What is lost? Each block of the model looks back $w - 1$ words, and blocks are stacked, so what is read may travel: after $L$ blocks from $L \cdot (w - 1)$ words back, if each hands it on. The measurement: change one word far back, and see whether the last output moves.
 
@@ -707,6 +713,8 @@ figures.lines(
 )
 
 # %% [markdown]
+# Some states answer for the last few steps, others for hundreds; together they make the waves. In a trained layer, rates, angles and $c$ are learned.
+#
 # Three ways to compute the same outputs. The **loop** is the recurrence as it stands. The **convolution** goes through the Fourier transform, which turns it into a product: $N \log N$ operations, all in parallel (padded with zeros to twice the length, or the end would run into the beginning). The **scan**
 # joins neighbours: two steps $x \mapsto a_1 x + b_1$ and $x \mapsto a_2 x + b_2$ in a row are one step of the same kind, $x \mapsto (a_2 a_1) x + (a_2 b_1 + b_2)$. So after one round every entry covers two steps, after two rounds four, and after $\log_2 N$ rounds all.
 
@@ -867,8 +875,8 @@ with torch.no_grad():
         past = tuple(
             torch.randn(1, 4, n, 16, generator=generator) for _ in range(4)
         )  # keys, values of two blocks
-        memory["GRU"][n] = state.nbytes
-        memory["attention with a cache"][n] = sum(part.nbytes for part in past)
+        memory["GRU"][n] = state.nbytes / 1024
+        memory["attention with a cache"][n] = sum(part.nbytes for part in past) / 1024
         ways = {
             "GRU": lambda: rnn(number, state),
             "attention with a cache": lambda p=past: stack(word, None, cache=p),
@@ -877,7 +885,7 @@ with torch.no_grad():
             step_times[name][n] = 1000 * seconds
 
 # %%
-for title, found in (("memory between two steps (bytes)", memory), ("time of one step (ms)", step_times)):
+for title, found in (("memory between two steps (KiB)", memory), ("time of one step (ms)", step_times)):
     figures.lines(
         {name: (list(row), list(row.values())) for name, row in found.items()},
         xlabel="words so far", ylabel=title, xscale="log", yscale="log",
@@ -894,8 +902,9 @@ claim(
     and growth["attention with a cache"] == last / first
     and slower["attention with a cache"] > 3
     and slower["GRU"] < 3,
-    measured=f"between {first} and {last:,} words: GRU {memory['GRU'][last]:,} bytes throughout, cache {memory['attention with a cache'][first]:,} "
-    f"to {memory['attention with a cache'][last]:,}; one step takes {slower['GRU']:.1f} and {slower['attention with a cache']:.1f} times as long",
+    measured=f"between {first} and {last:,} words: GRU {memory['GRU'][last]:.1f} KiB throughout, cache "
+    f"{memory['attention with a cache'][first]:,.0f} to {memory['attention with a cache'][last]:,.0f} KiB; one step takes "
+    f"{slower['GRU']:.1f} and {slower['attention with a cache']:.1f} times as long",
 )
 
 # %% [markdown]
@@ -936,7 +945,7 @@ EVENTS += [
     (2023, "Gemini", "attention", "Gemini Team, arxiv.org/abs/2312.11805"),
     (2023, "RWKV", "states in parallel", "Peng et al., arxiv.org/abs/2305.13048"),
     (2023, "Mamba", "states in parallel", "Gu and Dao, arxiv.org/abs/2312.00752"),
-    (2024, "Jamba: Mamba and attention", "states in parallel", "Lieber et al., arxiv.org/abs/2403.19887"),
+    (2024, "Jamba (Mamba with attention)", "states in parallel", "Lieber et al., arxiv.org/abs/2403.19887"),
     (2024, "Llama 3", "attention", "Llama Team, arxiv.org/abs/2407.21783"),
 ]
 figures.timeline([event[:3] for event in EVENTS])
@@ -951,7 +960,8 @@ with_attention = {name for _, name, kind, source in EVENTS if kind == "attention
 without = {name for year, name, kind, _ in EVENTS if year >= 2018 and kind == "states in parallel"}
 claim(
     "08.4",
-    "GPT to GPT-3, BERT, T5, GPT-4, Gemini and Llama are Transformers, as their own papers say; since 2020 there is another line, without attention or with little",
+    "BERT, T5, Gemini, the GPTs up to GPT-4 and Llama are Transformers, as their own papers say; since 2020 there is another "
+    "line, with a state in place of attention, or with some of both",
     holds=with_attention >= MODELS and {"Mamba", "RWKV"} <= without,
     measured=f"{len(MODELS)} models with a paper that says so; the other line: {', '.join(sorted(without))}",
     source="the papers named in the table above",
