@@ -76,7 +76,7 @@ def test_a_product_at_distance_0_is_that_without_positions():
 @given(chosen_settings())
 @settings(max_examples=40)
 def test_every_setting_is_drawn_within_its_frame(chosen):
-    shown = render(chosen)
+    shown = re.sub(r"base64,[^\"]+", "", render(chosen))  # in a picture's own letters anything may stand
     assert "nan" not in shown and shown.count("<image ") == 1
     width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', shown).groups())
     points = re.findall(r"[ML]([\d.-]+) ([\d.-]+)", shown) + re.findall(r'x="([\d.-]+)" y="([\d.-]+)"', shown)
