@@ -48,7 +48,7 @@ from course_utils.models import AdditiveScore
 #
 # > **3 points · about 20 minutes · medium ★★☆**
 #
-# One function, three scores (equation 8 of [Luong et al. 2015](https://arxiv.org/abs/1508.04025)). Every query
+# One function, three scores ([Luong et al. 2015](https://arxiv.org/abs/1508.04025), section 3.1). Every query
 # $s_t$ of a sentence meets every key $h_j$ of the same sentence:
 #
 # | `kind` | score | `W` | `v` |
@@ -209,17 +209,15 @@ def decode(
 ) -> tuple[Tensor, Tensor]:
     """(attentional, weights) of all steps of Luong's decoder (2015, section 3, equation 5, section 3.3)."""
     ### BEGIN SOLUTION
-    keys = encoder_states @ W_a.T  # (batch, source, hidden): once a sentence
-    fed = embeddings.new_zeros(len(embeddings), 1, len(W_c))  # (batch, 1, attentional)
-    outputs, rows = [], []
+    steps, fed = [], embeddings.new_zeros(len(embeddings), 1, len(W_c))  # fed: (batch, 1, attentional)
     for word in embeddings.split(1, dim=1):  # (batch, 1, word_width)
         query, state = rnn(torch.cat([word, fed], dim=-1) if feeding else word, state)
-        scores = (query @ keys.mT).masked_fill(~mask[:, None], -torch.inf)  # (batch, 1, source)
-        weights = scores.softmax(dim=-1)
+        scores = query @ W_a @ encoder_states.mT  # (batch, 1, source)
+        weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
         fed = attentional_states(query, encoder_states, weights, W_c)
-        outputs.append(fed)
-        rows.append(weights)
-    return torch.cat(outputs, dim=1), torch.cat(rows, dim=1)
+        steps.append((fed, weights))
+    attentional, weights = (torch.cat(each, dim=1) for each in zip(*steps, strict=True))
+    return attentional, weights
     ### END SOLUTION
 
 
