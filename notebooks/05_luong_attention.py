@@ -81,8 +81,8 @@ figures.order_diagram()
 
 # %% [markdown]
 # The dashed arrow is *input feeding*, which section 6 is about. Without it, nothing that a look finds comes back into the
-# recurrent network: Luong's states $s_1, s_2, \dots$ depend on the words alone, so that they can all be computed first, and then all words look
-# at once. In Bahdanau's order the context goes into the cell, and each step has to wait for a look.
+# recurrent network: Luong's states $s_1, s_2, \dots$ depend on the first state and the words alone, so that they can all be computed first, and
+# then all words look at once. In Bahdanau's order the context goes into the cell, and each step has to wait for a look.
 #
 # The same in code, one sentence and one step at a time. Each line has its equation.
 
@@ -274,7 +274,7 @@ except ValueError as error:
 # Two mends are usual. **Halve** each direction of the encoder, so that both together are as wide as the decoder (all models of this lesson do so). Or put a **matrix**
 # between them: on the score's side that is general, on the encoder's side a layer that maps $h_j$ to the decoder's width, and then dot.
 #
-# Adding a third, "take the forward half only", is no mend: the words after $j$ would never be compared (see the mistakes below).
+# To take the forward half alone is no mend: what comes after word $j$ would never be compared (see the mistakes below).
 
 # %%
 half, _ = nn.GRU(32, 64, bidirectional=True, batch_first=True)(torch.randn(1, 10, 32))
@@ -317,7 +317,7 @@ modules = {
 modules = {kind: module.to(device) for kind, module in modules.items()}
 forward = {kind: lambda m=m: m(queries, m.project_keys(keys)).sum() for kind, m in modules.items()}
 cost = {kind: (sum(p.numel() for p in m.parameters()), kept(forward[kind])) for kind, m in modules.items()}
-times = probes.compare({kind: lambda f=f: f().backward() for kind, f in forward.items()}, repeats=7)
+times = probes.compare({kind: lambda f=f: f().backward() for kind, f in forward.items()}, repeats=5)
 for kind, (parameters, size) in cost.items():
     print(
         f"{kind:8} {parameters:7,} parameters {size / 1e6:7.2f} MB kept {1000 * times[kind]:7.2f} ms there and back"
@@ -438,7 +438,9 @@ milliseconds = {name: [1000 * took[n] for n in lengths] for name, took in by_fee
 figures.curve(lengths, milliseconds, xlabel="words, source and target", ylabel="ms a training step")
 
 # %% [markdown]
-# What a decoder without feeding can't know shows best where it has nothing else to hold on to. So we take its other memory away, too: a decoder whose recurrent
+# With feeding a step takes longer at every length. Besides the waiting there is a second reason: one fused call of `nn.GRU` can no longer run all steps.
+#
+# Now what it buys. What a decoder without feeding can't know shows best where it has nothing else to hold on to. So we take its other memory away, too: a decoder whose recurrent
 # state starts from zeros at every word. It knows the word that it has just written and, with feeding, what it found for it. Its task is to copy strings of six letters, in which letters come back:
 #
 # `b a d a c` $\to$ `b a d a c`
@@ -531,7 +533,7 @@ for name in copiers:
 
 # %% [markdown]
 # The forgetful decoder loses its place at every letter that comes twice: after both `a`s it asks the same question, gets the same answer, and goes round in circles or jumps ahead. Fed with what it found, it
-# knows *which* `a` it has just copied. The weights show it. Rows are letters to write, and the right letters are fed in.
+# knows *which* `a` it has just copied. The weights show it. Rows are letters to write, with the right letters before them; look at the rows of `d` and `c`, which both follow an `a`.
 
 # %%
 twice = Pair(tuple("badac"), tuple("badac"), frozenset((i, i) for i in range(5)))
@@ -548,7 +550,7 @@ for name in ("forgetful, not fed", "forgetful, fed"):
         }
     )
     print(
-        f"{name}: the rows after the first a and after the second are equal:",
+        f"{name}: the rows of d and c are equal:",
         np.array_equal(weights[2], weights[4]),
     )
 figures.attention_matrices(panels, title="Copying b a d a c")
@@ -635,14 +637,15 @@ figures.lines(
 
 # %% [markdown]
 # Read the table with care. It says who learned fastest *here*, with these widths, this text and so few steps. All these models stay on a plateau for a while, on which they write likely English and don't know
-# where to look, and then fall off it, each at its own time; with another seed, neighbours in the table may change places. A model near 0 BLEU is no bad model, only one that is still up there. What is sure to stay:
+# where to look, and then fall off it, each at its own time; with another seed, neighbours in the table may change places. A model near 0 BLEU is no bad model, only one that is still up there. What is sure to stay
+# is the price of a step: feeding makes every step longer, whatever the score. For the rest, likely reasons:
 #
-# - the price of a step: feeding makes every step longer, whatever the score;
-# - dot can start at once, since it compares the states as they are. General and concat compare them through random matrices at first, and have to learn these too;
-# - location does well where sentences are short and the word order is nearly the same, but its alignment is worse than its translations: it knows places, not words;
+# - dot compares the states as they are. General and concat compare them through matrices that are random at first, and have to be learned as well;
+# - feeding gives the question more to go by, and more to learn: as long as the looks are random, what is fed is noise;
+# - location does well where sentences are short and the word order is nearly the same. But it knows places and not words, and its alignment is worse than its translations;
 # - local-p has to learn where to put its window before it can learn what to look at in it.
 #
-# Feeding gives the question more to go by, and more to learn: the looks are random at first, and what is fed is noise. The paper trained for about ten epochs on 4.5 million sentences; here it is a few hundred batches.
+# The paper trained for about ten epochs on 4.5 million sentence pairs; here it is a few hundred batches.
 #
 # ## 8 · The best of them, on all lengths
 #
@@ -699,8 +702,9 @@ for (more, less), one, pair in sorted((x for x in lost if 3 < sum(x[0]) < 20), k
     print("  right:", " ".join(pair.target), "\n  said: ", " ".join(one), "\n")
 
 # %% [markdown]
-# A stretch is translated twice, or jumped over. The places are often those where the sentence has the same words twice: behind two equal stretches the decoder's state looks nearly the same, and what it asks for is found in both. (The
-# models with feeding need more steps than we have here until they can be compared on such sentences: see the table. With `COURSE_SCALE=full` you can train them.)
+# A stretch is translated twice, or jumped over. Look at the words just before the mistake: often the sentence has them, or words of their kind, in two places. Behind them the decoder's state is much the same both times,
+# and what it asks for is found in both places. This is what the copier was: a decoder that does not know which of two equal places it has done. (The models with feeding need more steps than we have here until they can be
+# compared on such sentences, as the table shows. With `COURSE_SCALE=full` you can train them.)
 
 # %% [markdown]
 # ## 9 · Explore
@@ -814,7 +818,7 @@ print(
 
 # %% [markdown]
 # **The wrong vector fed, or in the wrong place.** What is fed is $\tilde h_{t-1}$, as an *input* beside the embedding. The cell's own state stays its own. Build the cell for the width of the state, feed a vector of another
-# width, and it breaks; with equal widths nothing does.
+# width, and it breaks; with equal widths nothing does. (To put $\tilde h_{t-1}$ in the place of the cell's state is the other variant: the cell then has no memory of its own. The check of exercise 05.3 knows both.)
 
 # %%
 embedding, attentional, hidden_width = torch.randn(1, 6), torch.randn(1, 10), 8
