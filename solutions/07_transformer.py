@@ -33,6 +33,12 @@ from course_utils import runtime
 device = runtime.start("07")
 
 # %%
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from course_utils.checks import check, summary
+
 # %% [markdown]
 # ## 07.1 · A stack of sublayers, in both orders
 #
@@ -55,28 +61,19 @@ device = runtime.start("07")
 # | name | shape | what it is |
 # |---|---|---|
 # | `x` | (batch, length, width) | the states |
-# | `sublayers` | a list of n functions | each from (batch, length, width) to the same shape |
+# | `sublayers` | a list of n functions (modules, usually) | each from (batch, length, width) to the same shape |
 # | `gains`, `biases` | (n, width), or (n + 1, width) for pre-LN | one row a norm, in the order of their use |
 # | `pre` | True or False | pre-LN or post-LN |
 #
 # **A tiny example.** One state `[1, 3]`, one sublayer that doubles, gains of 1 and biases of 0. Post-LN: the sum is
 # `[3, 9]`, its norm `[-1, 1]` (to five digits). Pre-LN without the last norm: `[1, 3] + 2 · [-1, 1] = [-1, 5]`; and
 # the last norm makes `[-1, 1]` of it.
+
+
 # %% tags=["exercise:07.1"]
-from collections.abc import Callable
-
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
-
-from course_utils.checks import check, summary
-
-Function = Callable[[Tensor], Tensor]  # a sublayer or a norm: out comes the shape that went in
-
-
 def residual_stack(
     x: Float[Tensor, "batch length width"],
-    sublayers: list[Function],
+    sublayers: list[nn.Module],
     gains: Float[Tensor, "norms width"],
     biases: Float[Tensor, "norms width"],
     pre: bool,
@@ -152,10 +149,10 @@ def decoder_layer(
     x: Float[Tensor, "batch target width"],
     encoder_states: Float[Tensor, "batch source width"],
     source_mask: Bool[Tensor, "batch source"],
-    own: Callable[[Tensor, Tensor, Tensor | None], Tensor],
-    cross: Callable[[Tensor, Tensor, Tensor | None], Tensor],
-    feed_forward: Function,
-    norms: list[Function],
+    own: nn.Module,
+    cross: nn.Module,
+    feed_forward: nn.Module,
+    norms: list[nn.Module],
 ) -> Float[Tensor, "batch target width"]:
     """The states after one decoder layer in pre-LN (Vaswani et al. 2017, section 3.1 and figure 1)."""
     ### BEGIN SOLUTION
@@ -390,27 +387,23 @@ check("07.5", training_step)
 # scores are `2 · 0 = 0` and `2 · 2 = 4`, the weights `[0.0180, 0.9820]`, the output `[1.9640]`, and the cache `[0, 2]`
 # twice.
 
+
 # %% tags=["exercise:07.6"]
-Cache = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, own) each
-
-
 def cached_attention(
     x: Float[Tensor, "batch new width"],
-    cache: Cache,
+    cache: tuple[Tensor, Tensor],
     places: Float[Tensor, "longest width"],
     W_q: Float[Tensor, "width width"],
     W_k: Float[Tensor, "width width"],
     W_v: Float[Tensor, "width width"],
     heads: int,
-) -> tuple[Float[Tensor, "batch new width"], Cache]:
+) -> tuple[Float[Tensor, "batch new width"], tuple[Tensor, Tensor]]:
     """(output, cache): causal self-attention of new tokens that stand behind those of the cache."""
     ### BEGIN SOLUTION
     past, new = cache[0].shape[2], x.shape[1]
     x = x + places[past : past + new]
-    query, key, value = (
-        (x @ W.T).unflatten(-1, (heads, -1)).transpose(1, 2)  # (batch, heads, new, own)
-        for W in (W_q, W_k, W_v)
-    )
+    # Each (batch, heads, new, own).
+    query, key, value = ((x @ W.T).unflatten(-1, (heads, -1)).transpose(1, 2) for W in (W_q, W_k, W_v))
     key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)
     may_look = torch.ones(new, past + new, dtype=torch.bool, device=x.device).tril(past)
     scores = query @ key.mT / query.shape[-1] ** 0.5  # (batch, heads, new, past + new)
