@@ -73,8 +73,8 @@ def gru_diagram() -> tuple[Figure, str]:
     alt = (
         "Diagram of one step of a GRU. A thick line runs straight from the old state to the new one; on it "
         "lie a multiplication by the update gate z and an addition of 1 - z times the new content n. The "
-        "gates z and r read x_t and h_(t-1) through a sigmoid. The reset gate r multiplies what comes out of the "
-        "recurrent product, bias included, before it meets the input's share inside the tanh of n."
+        "gates z and r read x_t and h_(t-1) through a sigmoid. The reset gate r multiplies what comes out of "
+        "the recurrent product, bias included, before it meets the input's share inside the tanh of n."
     )
     return figure, alt
 
