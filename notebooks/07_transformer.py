@@ -38,6 +38,7 @@ device = runtime.start("07", needs="training the three translators")
 
 # %%
 import time
+from collections import Counter
 
 import numpy as np
 import torch
@@ -298,6 +299,11 @@ for norm, name, warmup in (("post", "at once", 0.0), ("post", "warmed up", 0.6),
     options = {"learning_rate": 3e-3, "final_rate": 1.0, "warmup": warmup, "clip": None}
     runs[f"{norm}-LN {name}"] = train(stack, short, steps=120, progress=False, **options)
 averaged = {name: np.reshape(run.loss, (-1, 10)).mean(axis=1) for name, run in runs.items()}
+occurs = Counter(word for pair in few_words for word in (*pair.target, "<eos>"))
+shares = np.array([*occurs.values()]) / occurs.total()
+print(
+    f"who knows only how often each word occurs has a loss of {-(shares * np.log(shares)).sum():.2f} nats a word"
+)
 figures.curve(range(10, 121, 10), averaged, xlabel="training step", ylabel="loss (nats a word)")
 
 # %% tags=["nbval-check-output"]
@@ -316,10 +322,10 @@ claim(
 )
 
 # %% [markdown]
-# Post-LN with the full rate at once gets stuck: it learns how often each word occurs, and little else. Warmed up, it
-# comes down. Pre-LN takes the full rate at once and is ahead of both. That is why most code since has pre-LN: it
-# forgives. (In shallow stacks the difference is small, and post-LN that is trained with care can end better; the best
-# place of the norm is still argued about.)
+# Post-LN with the full rate at once gets stuck near the printed number: it learns how often each word occurs, and
+# little else. Warmed up, it comes down. Pre-LN takes the full rate at once and is ahead of both. That is why most code
+# since has pre-LN: it forgives. (In shallow stacks the difference is small, and post-LN that is trained with care can
+# end better; the best place of the norm is still argued about.)
 #
 # The paper's schedule, which people call Noam after one of its authors, is warm-up and slow descent in one line
 # (equation 3):
@@ -334,9 +340,9 @@ steps = np.arange(0, 40_001, 100)
 noam = 512**-0.5 * np.minimum(np.maximum(steps, 1) ** -0.5, steps * 4_000**-1.5)
 line = [max(noam) * training.rate_share(step / 40_000, warmup=0.1, final_rate=0.05) for step in steps]
 figures.lines(
-    {"Noam (width 512, warm-up 4,000)": (steps, noam), "two straight lines": (steps, line)},
+    {"Noam": (steps, noam), "two straight lines": (steps, line)},
     xlabel="step",
-    ylabel="learning rate",
+    ylabel="learning rate (width 512)",
 )
 
 # %% [markdown]
@@ -569,7 +575,7 @@ for goal in (50, 80):
 
 # %% [markdown]
 # And why does everyone say that Transformers train *fast*? Not because of the arithmetic: on one CPU core, which does
-# one thing at a time, the table above shows little difference in tokens per second. It is because of what has to
+# one thing at a time, the table above shows no large difference in tokens per second. It is because of what has to
 # *wait*. Count the operations that a sentence takes, one after another:
 
 
@@ -767,8 +773,9 @@ print(f"the state of Bahdanau's decoder holds {256 * 4:,} bytes, after one word 
 
 # %% [markdown]
 # (The model goes on long after the sentence is over: we asked for 160 words, to see the time grow.) Without a cache
-# each step reads all words so far again, so that the time grows with the square of the length; with one, each step does
-# about the same work, and only the attention over the growing cache gets longer.
+# each step reads all words so far again, so that every word costs more than the one before, and in the end the time
+# grows with the square of the length; with one, each step does about the same work, and only the attention over the
+# growing cache gets longer.
 #
 # The price is memory, and it comes back in lesson 08, where it decides what can be served: a recurrent state never
 # grows.
