@@ -461,8 +461,8 @@ claim(
 
 # %% [markdown]
 # Cho et al. ([2014](https://arxiv.org/abs/1409.1259)) drew such a curve for English to French, and it is the reason why lesson 04 exists. Nothing in the text explains the
-# fall: long sentences are made of the same words and by the same rules as short ones. But they are rarer, so be careful: with more training every
-# bin rises (`COURSE_SCALE=full` trains longer). The next section takes rarity, grammar and vocabulary out of the question.
+# fall: long sentences are made of the same words and by the same rules as short ones. But they are rarer, so be careful: how far longer training lifts
+# each bin, `COURSE_SCALE=full` shows. The next section takes rarity, grammar and vocabulary out of the question.
 #
 # ## 8 · How much fits into a vector?
 #
@@ -580,7 +580,7 @@ claim(
 
 # %% [markdown]
 # The breaking point moves with the width, and with nothing else, since nothing else was changed. It does not move in step: doubling the vector adds a few symbols. And the vector's bits are
-# never filled: what it holds is a small part of its memory. More training moves the curves to the right, and a wider vector costs the square of its width in every step. Neither makes the vector
+# never filled: what it holds is a small part of its memory. More training may move the curves, and a wider vector costs the square of its width in every step. Neither makes the vector
 # grow with the sentence.
 #
 # ## 9 · Width and direction in translation

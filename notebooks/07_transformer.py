@@ -527,8 +527,8 @@ for name, model in models.items():
 # **The positions decide.** The two Transformers differ in nothing else. The sinusoidal one has to *learn* from sums of
 # waves and words how to find a place, and in a budget of this size it hardly begins to; the rotary one starts from
 # products of queries and keys in which the distance is built in. In the paper's long training the kind of positions
-# hardly mattered (its Table 3 has 25.8 BLEU with sinusoidal and 25.7 with learned ones); with `COURSE_SCALE=full` you
-# can watch the sinusoidal one catch up here.
+# hardly mattered (its Table 3 has 25.8 BLEU with sinusoidal and 25.7 with learned ones). How far the sinusoidal one comes
+# here with more steps, `COURSE_SCALE=full` shows.
 #
 # But *where* does it need them? Its attention turns queries and keys in three places: within the source, within the
 # target, and between the two.
@@ -549,13 +549,13 @@ print("turned everywhere, after as many steps, over 40 BLEU:", turned > 40)
 print("not between the languages, under 10 BLEU:", bleu(unturned)["BLEU"] < 10)
 
 # %% [markdown]
-# It falls back (at full scale, with many more steps, it catches up). So what the model needed to be given is not the
-# order of words in a sentence; it is a first guess of *where to look in the other sentence*. French and English run
+# It falls back. So what the model needed to be given, in this budget, is not the order of words in a sentence; it is a
+# first guess of *where to look in the other sentence*. French and English run
 # nearly in step, and with the distance built in, "look about where you are writing" is easy to say. A recurrent decoder
 # has to find that out too, and does it sooner than a Transformer without such a help.
 #
-# **Steps.** Step for step, the rotary Transformer learns faster than the recurrent network. In lesson 04 that needed
-# 650 steps to come to where the rotary one is here.
+# **Steps.** Step for step, the rotary Transformer learns faster than the recurrent network, as the curves show. (Lesson
+# 04 gives that network more steps, and there it comes about as far as the rotary one here.)
 #
 # **Seconds.** Here is how long each trained until it reached a given BLEU on the validation sentences, on your device.
 

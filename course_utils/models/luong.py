@@ -14,7 +14,7 @@ from course_utils.models.attention import (
     LocationScore,
     masked_softmax,
 )
-from course_utils.models.recurrent import CELLS, State
+from course_utils.models.recurrent import CELLS, State, run_fused
 from course_utils.models.seq2seq import RNNS, Encoded, Encoder, Seq2Seq
 
 
@@ -176,10 +176,9 @@ class LuongDecoder(nn.Module):
 
     def _free(self, embedded, cell, attentional, places, memory) -> tuple[State, Tensor, Tensor]:
         """All steps in one call, then one look for all."""
-        first = tuple(s[None].contiguous().to(embedded.dtype) for s in cell)
-        states, last = self.rnn(embedded, first if len(first) > 1 else first[0])
+        states, cell = run_fused(self.rnn, embedded, cell)
         outputs, weights = self.look(states, places, memory)
-        return tuple(s[0] for s in (last if isinstance(last, tuple) else (last,))), outputs, weights
+        return cell, outputs, weights
 
 
 def luong(

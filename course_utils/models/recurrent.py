@@ -95,6 +95,18 @@ STEPS = {"rnn": rnn_step, "relu": relu_step, "gru": gru_step, "lstm": lstm_step}
 # --- one layer, by hand or fused ----------------------------------------------------------------------------
 
 
+def run_fused(
+    rnn: nn.RNNBase, x: Float[Tensor, "batch length input"], state: State
+) -> tuple[Float[Tensor, "batch length hidden"], State]:
+    """All outputs and the last state of PyTorch's own layer (one layer, batch first), from `state`.
+
+    PyTorch wants a state as (layers, batch, hidden), and under autocast in the dtype of the input.
+    """
+    first = tuple(s[None].contiguous().to(x.dtype) for s in state)
+    outputs, last = rnn(x, first if len(first) > 1 else first[0])
+    return outputs, tuple(s[0] for s in (last if len(first) > 1 else (last,)))
+
+
 class Recurrent(nn.Module):
     """One recurrent layer with two ways to run it: PyTorch's fused kernel, or the steps above in a loop.
 
@@ -124,9 +136,7 @@ class Recurrent(nn.Module):
         if not self.fused:
             states = self.unroll(x, state)
             return torch.stack([s[0] for s in states[1:]], dim=1), states[-1]
-        first = tuple(s[None] for s in state or self.zeros(x))  # torch's (layers, batch, hidden)
-        outputs, last = self.rnn(x, first if self.states > 1 else first[0])
-        return outputs, tuple(s[0] for s in (last if self.states > 1 else (last,)))
+        return run_fused(self.rnn, x, state or self.zeros(x))
 
     def unroll(self, x: Float[Tensor, "batch length input"], state: State | None = None) -> list[State]:
         """The states of all steps by hand, T + 1 of them: the one before the first step, then one a step."""

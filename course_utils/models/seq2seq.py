@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from course_utils.models.attention import AdditiveScore, Attention
-from course_utils.models.recurrent import CELLS, State
+from course_utils.models.recurrent import CELLS, State, run_fused
 
 RNNS = {"gru": nn.GRU, "lstm": nn.LSTM}
 
@@ -278,12 +278,8 @@ class VectorDecoder(nn.Module):
         """Reads the target words y_{t-1}: the logits of the y_t and the last state (there are no weights)."""
         embedded = self.dropout(self.embedding(tokens))  # (batch, target, embedding)
         vector = memory.vector[:, None].expand(-1, tokens.shape[1], -1)  # (batch, target, hidden)
-        inputs = torch.cat([embedded, vector], dim=-1)
-        # nn.GRU wants its state as (layers, batch, hidden), and under autocast in the dtype of its input.
-        first = tuple(s[None].contiguous().to(inputs.dtype) for s in state)
-        states, last = self.rnn(inputs, first if len(first) > 1 else first[0])
-        logits = self.readout(torch.cat([states, embedded, vector], dim=-1))
-        return logits, tuple(s[0] for s in (last if isinstance(last, tuple) else (last,))), None
+        states, state = run_fused(self.rnn, torch.cat([embedded, vector], dim=-1), state)
+        return self.readout(torch.cat([states, embedded, vector], dim=-1)), state, None
 
 
 class Seq2Seq(nn.Module):
