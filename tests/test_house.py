@@ -107,7 +107,7 @@ def test_environment_yml_agrees_with_constraints():
 
 LAYERS = [
     {"runtime", "figures"}, {"corpus"}, {"models"}, {"training"}, {"decoding"}, {"metrics"}, {"probes"},
-    {"widgets"}, {"claims"}, {"checks"}, {"authoring"}, {"cli"},
+    {"widgets"}, {"claims"}, {"questions"}, {"checks"}, {"authoring"}, {"grading"}, {"cli"},
 ]  # fmt: skip
 HEIGHT = {module: height for height, layer in enumerate(LAYERS) for module in layer}
 

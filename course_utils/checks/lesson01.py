@@ -17,28 +17,28 @@ from course_utils.checks.engine import (
     GRADIENT_TOLERANCE,
     Exercise,
     Finding,
-    Inputs,
     Mistake,
-    Outputs,
     Part,
     Variant,
-    array,
-    ask_tensors,
-    call,
-    changed,
-    number,
     numeric_gradient,
-    several,
-    tensor,
+)
+from course_utils.questions import find
+from course_utils.questions.asking import (
+    Inputs,
+    Outputs,
+)
+from course_utils.questions.lesson01 import (
+    BPTT_ARGUMENTS,
+    BPTT_RESULTS,
+    CELL_WEIGHTS,
+    FORWARD_ARGUMENTS,
+    NORM_ARGUMENTS,
 )
 
 CUT = ".detach(), .data, .numpy(), torch.tensor(...) and torch.no_grad(): each of them cuts the way back."
 
 
 # --- 01.1 the forward pass ----------------------------------------------------------------------------------
-
-
-FORWARD_ARGUMENTS = ("x", "h0", "W_x", "W_h", "b")
 
 
 def _forward(x: np.ndarray, h0: np.ndarray, W_x: np.ndarray, W_h: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -372,12 +372,10 @@ FORWARD_VARIANTS = (
 )
 
 RNN_FORWARD = Exercise(
-    id="01.1",
+    question=find("01.1"),
     title="forward pass",
-    signature="rnn_forward(x, h0, W_x, W_h, b)",
     minutes=10,
     difficulty=1,
-    ask=ask_tensors(FORWARD_ARGUMENTS, ["states"], wrt=FORWARD_ARGUMENTS[1:]),
     reference=_forward_reference,
     axes={"states": "batch, length, hidden"},
     parts=(
@@ -405,10 +403,6 @@ RNN_FORWARD = Exercise(
 
 
 # --- 01.2 backpropagation through time ----------------------------------------------------------------------
-
-
-BPTT_ARGUMENTS = ("x", "h0", "states", "W_h", "d_states")
-BPTT_RESULTS = ("dW_x", "dW_h", "db", "dh0")
 
 
 def _bptt_reference(inputs: Inputs) -> Outputs:
@@ -751,12 +745,10 @@ BPTT_VARIANTS = (
 )
 
 BPTT = Exercise(
-    id="01.2",
+    question=find("01.2"),
     title="backpropagation through time",
-    signature="bptt(x, h0, states, W_h, d_states)",
     minutes=25,
     difficulty=3,
-    ask=ask_tensors(BPTT_ARGUMENTS, BPTT_RESULTS),
     reference=_bptt_reference,
     axes={"dW_x": "hidden, input", "dW_h": "hidden, hidden", "db": "hidden", "dh0": "batch, hidden"},
     parts=(
@@ -790,21 +782,6 @@ BPTT = Exercise(
 
 
 # --- 01.3 the gradient norm at each step --------------------------------------------------------------------
-
-
-CELLS = {"rnn": torch.nn.RNNCell, "gru": torch.nn.GRUCell}
-CELL_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-NORM_ARGUMENTS = ("x", "h0", "direction")
-
-
-def _ask_norms(answer: Callable, inputs: Inputs) -> Outputs:
-    tensors = {name: tensor(inputs[name]) for name in NORM_ARGUMENTS}
-    sizes = inputs["weight_ih"].shape[1], inputs["weight_hh"].shape[1]
-    dtype = tensors["x"].dtype
-    cell = torch.nn.utils.skip_init(CELLS[inputs["cell"]], *sizes, dtype=dtype)  # draws no random number
-    cell.load_state_dict({name: tensor(inputs[name]) for name in CELL_WEIGHTS})
-    norms = array(call(answer, cell, *tensors.values()), "norms")
-    return {"norms": norms, "changed": changed(inputs, tensors)}
 
 
 def _cell_step(inputs: Inputs, x: np.ndarray, h: np.ndarray) -> np.ndarray:
@@ -1111,12 +1088,10 @@ NORM_VARIANTS = (
 )
 
 GRADIENT_NORMS = Exercise(
-    id="01.3",
+    question=find("01.3"),
     title="gradient norms",
-    signature="gradient_norms(cell, x, h0, direction)",
     minutes=15,
     difficulty=2,
-    ask=_ask_norms,
     reference=_norms_reference,
     axes={"norms": "batch, length + 1"},
     parts=(
@@ -1143,17 +1118,6 @@ GRADIENT_NORMS = Exercise(
 
 
 # --- 01.4 clipping by the global norm -----------------------------------------------------------------------
-
-
-def _ask_clip(answer: Callable, inputs: Inputs) -> Outputs:
-    given = [tensor(g) for g in inputs["gradients"]]
-    clipped, norm = several(call(answer, given, inputs["max_norm"]), ("clipped", "norm"))
-    clipped = several(clipped, [f"clipped[{i}]" for i in range(len(given))])
-    outputs: Outputs = {f"clipped at {i}": array(g, f"clipped[{i}]") for i, g in enumerate(clipped)}
-    outputs["norm"] = number(norm, "norm")
-    names = {f"gradients[{i}]": g for i, g in enumerate(given)}
-    outputs["changed"] = changed(dict(zip(names, inputs["gradients"], strict=True)), names)
-    return outputs
 
 
 def _clip_reference(inputs: Inputs) -> Outputs:
@@ -1338,12 +1302,10 @@ CLIP_VARIANTS = (
 )
 
 CLIP_BY_GLOBAL_NORM = Exercise(
-    id="01.4",
+    question=find("01.4"),
     title="clipping by global norm",
-    signature="clip_by_global_norm(gradients, max_norm)",
     minutes=10,
     difficulty=1,
-    ask=_ask_clip,
     reference=_clip_reference,
     axes={"norm": ""},
     parts=(
@@ -1362,20 +1324,6 @@ CLIP_BY_GLOBAL_NORM = Exercise(
 
 
 # --- 01.5 the spectral radius, and the decay that it predicts -----------------------------------------------
-
-
-DECAY_ARGUMENTS = ("W_h", "radius", "states", "lag")
-
-
-def _ask_decay(answer: Callable, inputs: Inputs) -> Outputs:
-    tensors = {name: tensor(inputs[name]) for name in ("W_h", "states")}
-    given = {**inputs, **tensors}
-    scaled, factor = several(call(answer, *(given[name] for name in DECAY_ARGUMENTS)), ("scaled", "factor"))
-    return {
-        "scaled": array(scaled, "scaled"),
-        "factor": number(factor, "factor"),
-        "changed": changed(inputs, tensors),
-    }
 
 
 def _decay_reference(inputs: Inputs) -> Outputs:
@@ -1600,12 +1548,10 @@ DECAY_VARIANTS = (
 )
 
 SCALE_AND_PREDICT = Exercise(
-    id="01.5",
+    question=find("01.5"),
     title="spectral radius",
-    signature="scale_and_predict(W_h, radius, states, lag)",
     minutes=10,
     difficulty=2,
-    ask=_ask_decay,
     reference=_decay_reference,
     axes={"scaled": "hidden, hidden", "factor": ""},
     parts=(
@@ -1627,12 +1573,6 @@ SCALE_AND_PREDICT = Exercise(
 
 
 HORIZON_ARGUMENTS = ("lags", "accuracies", "symbols")
-
-
-def _ask_horizon(answer: Callable, inputs: Inputs) -> Outputs:
-    given = {"lags": list(inputs["lags"]), "accuracies": list(inputs["accuracies"])}
-    found = number(call(answer, *given.values(), inputs["symbols"]), "the horizon")
-    return {"horizon": found, "changed": [name for name in given if given[name] != list(inputs[name])]}
 
 
 def _horizon_reference(inputs: Inputs) -> Outputs:
@@ -1834,12 +1774,10 @@ HORIZON_VARIANTS = (
 )
 
 MEMORY_HORIZON = Exercise(
-    id="01.6",
+    question=find("01.6"),
     title="memory horizon",
-    signature="memory_horizon(lags, accuracies, symbols)",
     minutes=10,
     difficulty=1,
-    ask=_ask_horizon,
     reference=_horizon_reference,
     axes={"horizon": ""},
     parts=(

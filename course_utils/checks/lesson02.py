@@ -13,70 +13,15 @@ import torch
 from numpy.random import Generator, default_rng
 
 from course_utils.checks.draws import normal, sizes
-from course_utils.checks.engine import (
-    Ask,
-    Exercise,
-    Finding,
+from course_utils.checks.engine import Exercise, Finding, Mistake, Part, Variant, numeric_gradient
+from course_utils.questions import find
+from course_utils.questions.asking import (
     Inputs,
-    Mistake,
     Outputs,
-    Part,
-    Variant,
-    array,
-    ask_tensors,
-    call,
-    changed,
-    gradients,
-    number,
-    numeric_gradient,
-    several,
-    tensor,
 )
-
-WEIGHTS = ("W_ih", "W_hh", "b_ih", "b_hh")
-
+from course_utils.questions.lesson02 import FIGURES, PATH, SIZES, WEIGHTS
 
 # --- 02.1 and 02.2: what the steps share --------------------------------------------------------------------
-
-
-def _ask_steps(state: Sequence[str]) -> Ask:
-    """An `ask` that takes as many steps as there are inputs, each from the state that the last one returned.
-
-    `state` names the tensors of the state. Where a case holds an `upstream` array, the gradients of
-    sum(last h * upstream) for the first state and the recurrent weights are asked for as well.
-    """
-
-    def ask(answer: Callable, inputs: Inputs) -> Outputs:
-        tensors = {name: tensor(inputs[name]) for name in (*state, *WEIGHTS)}
-        leaves = {}
-        if "upstream" in inputs:
-            leaves = {name: tensors[name].requires_grad_() for name in (*state, "W_hh")}
-            tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
-        weights = [tensors[name] for name in WEIGHTS]
-        current = [tensors[name] for name in state]
-        outputs: Outputs = {}
-        written: list[str] = []
-        for t, x in enumerate(inputs["xs"], start=1):
-            given = [tensor(x), *current]
-            before = [array(value, name) for value, name in zip(given, ("x", *state), strict=True)]
-            returned = call(answer, *given, *weights)
-            names = [f"new_{name}" for name in state]
-            results = (returned,) if len(state) == 1 else several(returned, names)
-            for name, value in zip(names, results, strict=True):
-                outputs[f"{name} at step {t}"] = array(value, name)
-            for name, value, was in zip(("x", *state), given, before, strict=True):
-                if name not in written and not np.array_equal(array(value, name), was, equal_nan=True):
-                    written.append(name)
-            if any(new.shape != old.shape for new, old in zip(results, current, strict=True)):
-                return outputs  # no further step is possible; judge says why
-            current = list(results)
-        if leaves:
-            outputs |= gradients(current[0], inputs["upstream"], leaves)
-        later = changed({name: inputs[name] for name in WEIGHTS}, {n: tensors[n] for n in WEIGHTS})
-        outputs["changed"] = written + later
-        return outputs
-
-    return ask
 
 
 def _reference(step: Callable, state: Sequence[str]) -> Callable[[Inputs], Outputs]:
@@ -425,12 +370,10 @@ LSTM_VARIANTS = (
 )
 
 LSTM_STEP = Exercise(
-    id="02.1",
+    question=find("02.1"),
     title="one step of an LSTM",
-    signature="lstm_step(x, h, c, W_ih, W_hh, b_ih, b_hh)",
     minutes=20,
     difficulty=2,
-    ask=_ask_steps(("h", "c")),
     reference=_reference(_lstm_reference, ("h", "c")),
     axes={"new_h": "batch, hidden", "new_c": "batch, hidden"},
     parts=(
@@ -717,12 +660,10 @@ GRU_VARIANTS = (
 )
 
 GRU_STEP = Exercise(
-    id="02.2",
+    question=find("02.2"),
     title="one step of a GRU",
-    signature="gru_step(x, h, W_ih, W_hh, b_ih, b_hh)",
     minutes=20,
     difficulty=2,
-    ask=_ask_steps(("h",)),
     reference=_reference(_gru_reference, ("h",)),
     axes={"new_h": "batch, hidden"},
     parts=(
@@ -898,12 +839,10 @@ def _loop_of_biases(half_lives: list[float]) -> list[float]:
 
 
 MEMORY_BIASES = Exercise(
-    id="02.3",
+    question=find("02.3"),
     title="biases for a wished memory",
-    signature="memory_biases(half_lives)",
     minutes=10,
     difficulty=2,
-    ask=ask_tensors(["half_lives"], ["biases"]),
     reference=_biases_reference,
     axes={"biases": "4 * hidden"},
     parts=(
@@ -923,8 +862,6 @@ MEMORY_BIASES = Exercise(
 
 
 # --- 02.4 the gradient along the cell path ------------------------------------------------------------------
-
-PATH = ("i", "f", "g", "o", "c_0", "grad_h")
 
 
 def _path_reference(inputs: Inputs) -> Outputs:
@@ -1234,12 +1171,10 @@ PATH_VARIANTS = (
 )
 
 CELL_PATH = Exercise(
-    id="02.4",
+    question=find("02.4"),
     title="the gradient along the cell path",
-    signature="cell_path_gradient(i, f, g, o, c_0, grad_h)",
     minutes=20,
     difficulty=3,
-    ask=ask_tensors(PATH, ["grad_c", "grad_f"]),
     reference=_path_reference,
     axes={"grad_c": "batch, length + 1, hidden", "grad_f": "batch, length, hidden"},
     parts=(
@@ -1265,14 +1200,6 @@ CELL_PATH = Exercise(
 
 
 # --- 02.5 the bits of a document against those of a state ---------------------------------------------------
-
-SIZES = ("tokens", "vocabulary", "hidden", "bits", "cell")
-FIGURES = ("document", "state", "longest")
-
-
-def _ask_bits(answer: Callable, inputs: Inputs) -> Outputs:
-    returned = several(call(answer, *(inputs[name] for name in SIZES)), FIGURES)
-    return {name: number(value, name) for name, value in zip(FIGURES, returned, strict=True)}
 
 
 def _bits(
@@ -1477,12 +1404,10 @@ BITS_VARIANTS = (
 )
 
 DOCUMENT_AND_STATE = Exercise(
-    id="02.5",
+    question=find("02.5"),
     title="the bits of a document and of a state",
-    signature="document_and_state(tokens, vocabulary, hidden, bits, cell)",
     minutes=10,
     difficulty=1,
-    ask=_ask_bits,
     reference=_bits_reference,
     axes={name: "" for name in FIGURES},
     parts=(

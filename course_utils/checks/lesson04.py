@@ -12,24 +12,13 @@ import torch
 from numpy.random import Generator, default_rng
 
 from course_utils.checks.draws import normal, padded, sizes
-from course_utils.checks.engine import (
-    Exercise,
-    Finding,
+from course_utils.checks.engine import Exercise, Finding, Mistake, Part, Variant, numeric_gradient
+from course_utils.questions import find
+from course_utils.questions.asking import (
     Inputs,
-    Mistake,
     Outputs,
-    Part,
-    Variant,
-    array,
-    ask_tensors,
-    call,
-    changed,
-    gradients,
-    number,
-    numeric_gradient,
-    several,
-    tensor,
 )
+from course_utils.questions.lesson04 import CELL_WEIGHTS, LINKS, SCORE_ARGUMENTS, STEP_WEIGHTS
 
 INF = float("inf")
 
@@ -392,12 +381,10 @@ def _at_least_single(scores: torch.Tensor) -> torch.Tensor:
 
 
 MASKED_SOFTMAX = Exercise(
-    id="04.1",
+    question=find("04.1"),
     title="masked softmax",
-    signature="masked_softmax(scores, mask)",
     minutes=10,
     difficulty=1,
-    ask=ask_tensors(["scores", "mask"], ["weights"], wrt=["scores"]),
     reference=_softmax_reference,
     axes={"weights": "batch, target, source"},
     parts=(
@@ -446,9 +433,6 @@ def _scores_reference(inputs: Inputs) -> Outputs:
         for name in ("queries", "keys"):
             expected[f"gradient of {name}"] = numeric_gradient(scores, inputs, name)
     return expected
-
-
-SCORE_ARGUMENTS = ("queries", "keys", "W_q", "W_k", "v")
 
 
 def _score_inputs(
@@ -713,12 +697,10 @@ SCORE_VARIANTS = (
 )
 
 ADDITIVE_SCORES = Exercise(
-    id="04.2",
+    question=find("04.2"),
     title="additive scores",
-    signature="additive_scores(queries, keys, W_q, W_k, v)",
     minutes=15,
     difficulty=2,
-    ask=ask_tensors(SCORE_ARGUMENTS, ["scores"], wrt=["queries", "keys"]),
     reference=_scores_reference,
     axes={"scores": "batch, target, source"},
     parts=(
@@ -925,12 +907,10 @@ CONTEXT_VARIANTS = (
 )
 
 BIDIRECTIONAL_CONTEXT = Exercise(
-    id="04.3",
+    question=find("04.3"),
     title="context of a bidirectional encoder",
-    signature="bidirectional_context(scores, forward_states, backward_states, mask)",
     minutes=15,
     difficulty=2,
-    ask=ask_tensors(["scores", "forward_states", "backward_states", "mask"], ["context", "weights"]),
     reference=_context_reference,
     axes={"context": "batch, target, 2 * hidden", "weights": "batch, target, source"},
     parts=(
@@ -949,42 +929,6 @@ BIDIRECTIONAL_CONTEXT = Exercise(
 
 
 # --- 04.4 one decoder step ----------------------------------------------------------------------------------
-
-
-STEP_WEIGHTS = ("W_q", "W_k", "v")
-CELL_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-
-
-def _ask_step(answer: Callable, inputs: Inputs) -> Outputs:
-    """Take as many steps as there are embeddings, each from the state that the one before returned."""
-    tensors = {name: tensor(inputs[name]) for name in ("state", "encoder_states", "mask", *STEP_WEIGHTS)}
-    leaves = {}
-    if "upstream" in inputs:
-        leaves = {name: tensors[name].requires_grad_() for name in ("state", "encoder_states")}
-        tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
-    sizes = inputs["weight_ih"].shape[1], inputs["weight_hh"].shape[1]
-    dtype = tensors["state"].dtype
-    cell = torch.nn.utils.skip_init(torch.nn.GRUCell, *sizes, dtype=dtype)  # leaves a reader's seed as it is
-    cell.load_state_dict({name: tensor(inputs[name]) for name in CELL_WEIGHTS})
-
-    outputs: Outputs = {}
-    state = tensors["state"]
-    for t, embedding in enumerate(inputs["embeddings"], start=1):
-        given = tensors | {"state": state, "embedding": tensor(embedding)}
-        returned = call(answer, *(given[name] for name in STEP_ARGUMENTS), cell)
-        results = several(returned, ("new_state", "context", "weights"))
-        for name, value in zip(("weights", "context", "new_state"), reversed(results), strict=True):
-            outputs[f"{name} at step {t}"] = array(value, name)
-        if results[0].shape != state.shape:
-            return outputs  # no further step is possible; judge says why
-        state = results[0]
-    if leaves:
-        outputs |= gradients(state, inputs["upstream"], leaves)
-    outputs["changed"] = changed(inputs, tensors)
-    return outputs
-
-
-STEP_ARGUMENTS = ("state", "embedding", "encoder_states", "mask", *STEP_WEIGHTS)
 
 
 def _gru(x: np.ndarray, h: np.ndarray, inputs: Inputs) -> np.ndarray:
@@ -1295,12 +1239,10 @@ STEP_VARIANTS = (
 )
 
 DECODER_STEP = Exercise(
-    id="04.4",
+    question=find("04.4"),
     title="one Bahdanau decoder step",
-    signature="decoder_step(state, embedding, encoder_states, mask, W_q, W_k, v, cell)",
     minutes=20,
     difficulty=3,
-    ask=_ask_step,
     reference=_step_reference,
     axes={"weights": "batch, source", "context": "batch, encoder_width", "new_state": "batch, hidden"},
     parts=(
@@ -1333,16 +1275,6 @@ DECODER_STEP = Exercise(
 
 
 # --- 04.5 alignment error rate ------------------------------------------------------------------------------
-
-
-LINKS = ("links", "sure", "possible")
-
-
-def _ask_rate(answer: Callable, inputs: Inputs) -> Outputs:
-    given = {name: [set(sentence) for sentence in inputs[name]] for name in LINKS}
-    value = call(answer, *given.values())
-    kept = [name for name in LINKS if given[name] != [set(sentence) for sentence in inputs[name]]]
-    return {"rate": number(value, "the rate"), "changed": kept}
 
 
 def _rate_reference(inputs: Inputs) -> Outputs:
@@ -1582,12 +1514,10 @@ RATE_VARIANTS = (
 )
 
 ALIGNMENT_ERROR_RATE = Exercise(
-    id="04.5",
+    question=find("04.5"),
     title="alignment error rate",
-    signature="alignment_error_rate(links, sure, possible)",
     minutes=15,
     difficulty=2,
-    ask=_ask_rate,
     reference=_rate_reference,
     axes={"rate": ""},
     parts=(

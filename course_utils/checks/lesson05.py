@@ -13,25 +13,14 @@ import torch
 from numpy.random import Generator, default_rng
 
 from course_utils.checks.draws import normal, padded, sizes
-from course_utils.checks.engine import (
-    Exercise,
-    Finding,
-    Inputs,
-    Mistake,
-    Outputs,
-    Part,
-    Variant,
-    WrongResult,
-    array,
-    ask_tensors,
-    call,
-    changed,
-    gradients,
-    numeric_gradient,
-    several,
-    tensor,
-)
+from course_utils.checks.engine import Exercise, Finding, Mistake, Part, Variant, numeric_gradient
 from course_utils.models import AdditiveScore
+from course_utils.questions import find
+from course_utils.questions.asking import (
+    Inputs,
+    Outputs,
+)
+from course_utils.questions.lesson05 import LOOP_ARGUMENTS, LOOP_LEAVES, SHARES, STATE_ARGUMENTS
 
 INF = float("inf")
 WEIGHTS_CUT = (
@@ -40,24 +29,6 @@ WEIGHTS_CUT = (
 
 
 # --- 05.1 the three scores ----------------------------------------------------------------------------------
-
-
-SCORE_ARGUMENTS = ("kind", "queries", "keys", "W", "v")
-
-
-def _ask_scores(answer: Callable, inputs: Inputs) -> Outputs:
-    arrays = {name: inputs[name] for name in SCORE_ARGUMENTS[1:] if inputs[name] is not None}
-    tensors = {name: tensor(value) for name, value in arrays.items()}
-    leaves = {}
-    if "upstream" in inputs:
-        leaves = {name: tensors[name].requires_grad_() for name in ("queries", "keys")}
-        tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
-    returned = call(answer, inputs["kind"], *(tensors.get(name) for name in SCORE_ARGUMENTS[1:]))
-    outputs: Outputs = {"scores": array(returned, "the result")}
-    if leaves:
-        outputs |= gradients(returned, inputs["upstream"], leaves)
-    outputs["changed"] = changed(inputs, tensors)
-    return outputs
 
 
 def _scores_reference(inputs: Inputs) -> Outputs:
@@ -312,12 +283,10 @@ SCORE_VARIANTS = (
 )
 
 LUONG_SCORES = Exercise(
-    id="05.1",
+    question=find("05.1"),
     title="the three scores",
-    signature="luong_scores(kind, queries, keys, W, v)",
     minutes=20,
     difficulty=2,
-    ask=_ask_scores,
     reference=_scores_reference,
     axes={"scores": "batch, target, source"},
     parts=tuple(
@@ -341,9 +310,6 @@ LUONG_SCORES = Exercise(
 
 
 # --- 05.2 the attentional state -----------------------------------------------------------------------------
-
-
-STATE_ARGUMENTS = ("states", "encoder_states", "weights", "W_c")
 
 
 def _attentional_reference(inputs: Inputs) -> Outputs:
@@ -481,12 +447,10 @@ def _attentional_by_word(states, encoder_states, weights, W_c):
 
 
 ATTENTIONAL_STATES = Exercise(
-    id="05.2",
+    question=find("05.2"),
     title="attentional state",
-    signature="attentional_states(states, encoder_states, weights, W_c)",
     minutes=10,
     difficulty=1,
-    ask=ask_tensors(STATE_ARGUMENTS, ["attentional"]),
     reference=_attentional_reference,
     axes={"attentional": "batch, target, attentional"},
     parts=(
@@ -511,31 +475,7 @@ ATTENTIONAL_STATES = Exercise(
 # --- 05.3 the decoder, with and without input feeding -------------------------------------------------------
 
 
-LOOP_ARGUMENTS = ("embeddings", "state", "encoder_states", "mask", "W_a", "W_c")
-LOOP_LEAVES = ("embeddings", "state", "encoder_states")
 GRU_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-
-
-def _ask_loop(answer: Callable, inputs: Inputs) -> Outputs:
-    tensors = {name: tensor(inputs[name]) for name in LOOP_ARGUMENTS}
-    leaves = {}
-    if "upstream" in inputs:
-        leaves = {name: tensors[name].requires_grad_() for name in LOOP_LEAVES}
-        tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
-    layers = len(inputs["state"])
-    sizes = inputs["weight_ih_l0"].shape[1], inputs["weight_hh_l0"].shape[1]
-    with torch.random.fork_rng(devices=[]):  # nn.GRU draws its weights; the reader's seed stays
-        rnn = torch.nn.GRU(*sizes, num_layers=layers, batch_first=True)
-    rnn.load_state_dict({name: tensor(inputs[name]) for name in rnn.state_dict()})
-    returned = call(answer, *tensors.values(), rnn, inputs["feeding"])
-    values = several(returned, ("attentional", "weights"))
-    outputs: Outputs = {
-        name: array(v, name) for name, v in zip(("attentional", "weights"), values, strict=True)
-    }
-    if leaves:
-        outputs |= gradients(values[0], inputs["upstream"], leaves)
-    outputs["changed"] = changed(inputs, tensors)
-    return outputs
 
 
 def _gru(x: np.ndarray, h: np.ndarray, inputs: Inputs, layer: int) -> np.ndarray:
@@ -908,12 +848,10 @@ def _by_sentence(embeddings, state, encoder_states, mask, W_a, W_c, rnn, feeding
 
 
 DECODE = Exercise(
-    id="05.3",
+    question=find("05.3"),
     title="decoder with input feeding",
-    signature="decode(embeddings, state, encoder_states, mask, W_a, W_c, rnn, feeding)",
     minutes=25,
     difficulty=3,
-    ask=_ask_loop,
     reference=_loop_reference,
     axes={"attentional": "batch, target, attentional", "weights": "batch, target, source"},
     parts=(
@@ -951,20 +889,6 @@ DECODE = Exercise(
 
 
 # --- 05.4 local-p weights -----------------------------------------------------------------------------------
-
-
-LOCAL_ARGUMENTS = ("scores", "states", "mask", "W_p", "v_p", "reach")
-SHARES = "weights, rows divided by their sum"
-
-
-def _ask_local(answer: Callable, inputs: Inputs) -> Outputs:
-    """The weights are judged up to a factor for each row: whether they are renormalised is a choice."""
-    tensors = {name: tensor(inputs[name]) for name in LOCAL_ARGUMENTS if name != "reach"}
-    weights, centre = several(call(answer, *tensors.values(), inputs["reach"]), ("weights", "centre"))
-    weights, centre = array(weights, "weights"), array(centre, "centre")
-    total = weights.sum(-1, keepdims=True) if weights.ndim else weights
-    shares = weights / np.where(total == 0, 1, total).astype(weights.dtype)
-    return {"centre": centre, SHARES: shares, "changed": changed(inputs, tensors)}
 
 
 def _local_centre(inputs: Inputs) -> np.ndarray:
@@ -1271,12 +1195,10 @@ LOCAL_VARIANTS = (
 )
 
 LOCAL_WEIGHTS = Exercise(
-    id="05.4",
+    question=find("05.4"),
     title="local-p weights",
-    signature="local_weights(scores, states, mask, W_p, v_p, reach)",
     minutes=20,
     difficulty=2,
-    ask=_ask_local,
     reference=_local_reference,
     axes={"centre": "batch, target", SHARES: "batch, target, source"},
     parts=(
@@ -1303,23 +1225,6 @@ LOCAL_WEIGHTS = Exercise(
 
 
 # --- 05.5 concat as the additive score ----------------------------------------------------------------------
-
-
-def _ask_additive(answer: Callable, inputs: Inputs) -> Outputs:
-    tensors = {name: tensor(inputs[name]) for name in ("W", "v")}
-    with torch.random.fork_rng(devices=[]):  # an AdditiveScore draws its weights; the reader's seed stays
-        torch.manual_seed(0)
-        score = call(answer, *tensors.values(), inputs["query_width"])
-    if score is None:
-        raise WrongResult("The result is None. Is a return missing?")
-    if type(score) is not AdditiveScore:
-        raise WrongResult(f"The result is of type {type(score).__name__}; an AdditiveScore is wanted.")
-    queries, keys = tensor(inputs["queries"]), tensor(inputs["keys"])
-    with torch.no_grad():
-        return {
-            "scores": array(score(queries, score.project_keys(keys)), "scores"),
-            "changed": changed(inputs, tensors),
-        }
 
 
 def _additive_reference(inputs: Inputs) -> Outputs:
@@ -1415,12 +1320,10 @@ def _assigned(W, v, query_width):
 
 
 AS_ADDITIVE = Exercise(
-    id="05.5",
+    question=find("05.5"),
     title="concat as additive",
-    signature="as_additive(W, v, query_width)",
     minutes=10,
     difficulty=2,
-    ask=_ask_additive,
     reference=_additive_reference,
     axes={"scores": "batch, target, source"},
     parts=(

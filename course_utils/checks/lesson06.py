@@ -7,32 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.random import Generator, default_rng
 
 from course_utils.checks.draws import normal, sizes
-from course_utils.checks.engine import (
-    Exercise,
-    Finding,
+from course_utils.checks.engine import Exercise, Finding, Mistake, Part, Variant, numeric_gradient
+from course_utils.questions import find
+from course_utils.questions.asking import (
     Inputs,
-    Mistake,
     Outputs,
-    Part,
-    Variant,
-    WrongResult,
-    array,
-    ask_tensors,
-    call,
-    changed,
-    gradients,
-    numeric_gradient,
-    several,
-    tensor,
-    working_dtype,
 )
+from course_utils.questions.lesson06 import DOT_ARGUMENTS, MASKS, MULTI_TENSORS, layers
 
 INF = float("inf")
 Tensor = torch.Tensor
@@ -50,9 +37,6 @@ def _attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, mask: np.n
     total = parts.sum(-1, keepdims=True)
     weights = parts / np.where(total > 0, total, 1.0)
     return weights @ value, weights
-
-
-DOT_ARGUMENTS = ("query", "key", "value", "mask")
 
 
 def _dot_reference(inputs: Inputs) -> Outputs:
@@ -434,12 +418,10 @@ def _einsum_scores(query: Tensor, key: Tensor) -> Tensor:
 
 
 SCALED_DOT_PRODUCT = Exercise(
-    id="06.1",
+    question=find("06.1"),
     title="scaled dot-product attention with masks",
-    signature="attention(query, key, value, mask)",
     minutes=15,
     difficulty=2,
-    ask=ask_tensors(DOT_ARGUMENTS, ["output", "weights"], wrt=DOT_ARGUMENTS[:3]),
     reference=_dot_reference,
     axes={"output": "batch, target, value_width", "weights": "batch, target, source"},
     parts=(
@@ -467,41 +449,6 @@ SCALED_DOT_PRODUCT = Exercise(
 
 
 # --- 06.2 padding and causal masks --------------------------------------------------------------------------
-
-
-MASKS = ("encoder_mask", "decoder_mask", "cross_mask")
-
-
-def _ask_masks(answer: Callable, inputs: Inputs) -> Outputs:
-    """The three masks as numbers, stretched to (batch, queries, keys); rows of padding are cleared.
-
-    A row that belongs to padding is read by nobody, so it may hold what it likes (cm-10).
-    """
-    tokens = {name: tensor(inputs[name]) for name in ("source", "target")}
-    pads = (inputs["source_pad"], inputs["target_pad"])
-    returned = several(call(answer, *tokens.values(), *pads), MASKS)
-    real = {name: inputs[name] != inputs[f"{name}_pad"] for name in tokens}
-    sides = (("source", "source"), ("target", "target"), ("target", "source"))
-    outputs: Outputs = {"kinds": []}
-    for name, value, (asking, asked) in zip(MASKS, returned, sides, strict=True):
-        found = array(value, name)
-        outputs["kinds"].append(found.dtype.name)
-        if found.ndim == 4 and found.shape[1] == 1:  # an axis for the heads
-            found = found[:, 0]
-        full = (*inputs[asking].shape, inputs[asked].shape[1])
-        try:
-            found = np.broadcast_to(found, full)
-        except ValueError:  # of another shape, as judge will say
-            if found.ndim == 2:
-                raise WrongResult(
-                    f"{name} has the shape {found.shape}, which does not fit {full}: where is the axis "
-                    "of those who ask? (batch, keys) has to become (batch, 1, keys)."
-                ) from None
-        else:
-            found = np.where(real[asking][..., None], found, 0)
-        outputs[name] = np.array(found, dtype=np.float64)
-    outputs["changed"] = changed(inputs, tokens)
-    return outputs
 
 
 def _masks_reference(inputs: Inputs) -> Outputs:
@@ -800,12 +747,10 @@ MASK_VARIANTS = (
 )  # fmt: skip
 
 ATTENTION_MASKS = Exercise(
-    id="06.2",
+    question=find("06.2"),
     title="padding and causal masks",
-    signature="attention_masks(source, target, source_pad, target_pad)",
     minutes=15,
     difficulty=2,
-    ask=_ask_masks,
     reference=_masks_reference,
     axes={
         "encoder_mask": "batch, source, source",
@@ -837,27 +782,6 @@ ATTENTION_MASKS = Exercise(
 
 
 # --- 06.3 split and merge heads -----------------------------------------------------------------------------
-
-
-def _ask_by_head(answer: Callable, inputs: Inputs) -> Outputs:
-    """What arrives at `attend`, and what the answer makes of its result: every head mixed in its own way."""
-    x, mix, heads = tensor(inputs["x"]), tensor(inputs["attend_mixes"]), inputs["heads"]
-    outputs: Outputs = {"calls": 0}
-
-    def attend(given: Any) -> Tensor:
-        outputs["calls"] += 1
-        outputs["heads"] = array(given, "what attend is given")
-        fits = given.ndim == 4 and given.shape[1:3] == mix.shape[:2]
-        return mix @ given if fits else given.clone()
-
-    returned = call(answer, x, heads, attend)
-    if outputs["calls"] != 1:
-        raise WrongResult(
-            f"attend should be called once, with all heads; it was called {outputs['calls']} times."
-        )
-    outputs["merged"] = array(returned, "the result")
-    outputs["changed"] = changed(inputs, {"x": x})
-    return outputs
 
 
 def _by_head_reference(inputs: Inputs) -> Outputs:
@@ -1033,12 +957,10 @@ BY_HEAD_VARIANTS = (
 )
 
 BY_HEAD = Exercise(
-    id="06.3",
+    question=find("06.3"),
     title="split and merge heads",
-    signature="by_head(x, heads, attend)",
     minutes=10,
     difficulty=2,
-    ask=_ask_by_head,
     reference=_by_head_reference,
     axes={"heads": "batch, heads, length, own", "merged": "batch, length, width"},
     parts=(
@@ -1064,23 +986,6 @@ BY_HEAD = Exercise(
 
 
 # --- 06.4 multi-head attention ------------------------------------------------------------------------------
-
-
-MULTI_TENSORS = ("x", "memory", "mask", "W_in", "b_in", "W_out", "b_out")
-
-
-def _ask_multi_head(answer: Callable, inputs: Inputs) -> Outputs:
-    tensors = {name: tensor(inputs[name]) for name in MULTI_TENSORS}
-    leaves = {}
-    if "upstream" in inputs:
-        leaves = {name: tensors[name].requires_grad_() for name in ("x", "memory")}
-        tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
-    output, weights = several(call(answer, *tensors.values(), inputs["heads"]), ("output", "weights"))
-    outputs: Outputs = {"weights": array(weights, "weights"), "output": array(output, "output")}
-    if leaves:
-        outputs |= gradients(output, inputs["upstream"], leaves)
-    outputs["changed"] = changed(inputs, tensors)
-    return outputs
 
 
 def _multi_head_arrays(given: Inputs) -> tuple[np.ndarray, np.ndarray]:
@@ -1476,12 +1381,10 @@ MULTI_VARIANTS = (
 )  # fmt: skip
 
 MULTI_HEAD = Exercise(
-    id="06.4",
+    question=find("06.4"),
     title="multi-head attention",
-    signature="multi_head(x, memory, mask, W_in, b_in, W_out, b_out, heads)",
     minutes=15,
     difficulty=3,
-    ask=_ask_multi_head,
     reference=_multi_head_reference,
     axes={"output": "batch, target, width", "weights": "batch, heads, target, source"},
     parts=(
@@ -1513,15 +1416,6 @@ MULTI_HEAD = Exercise(
 
 
 # --- 06.5 sinusoidal positions ------------------------------------------------------------------------------
-
-
-def _ask_positions(answer: Callable, inputs: Inputs) -> Outputs:
-    """The encoded embeddings, in the dtype of the embeddings: a table may be more or less exact (sd-09)."""
-    embeddings = tensor(inputs["embeddings"])
-    found = array(call(answer, embeddings), "the result")
-    if found.dtype.kind == "f":
-        found = found.astype(working_dtype(inputs))
-    return {"encoded": found, "changed": changed(inputs, {"embeddings": embeddings})}
 
 
 def _table(length: int, width: int) -> np.ndarray:
@@ -1784,12 +1678,10 @@ POSITION_VARIANTS = (
 )
 
 POSITIONS = Exercise(
-    id="06.5",
+    question=find("06.5"),
     title="sinusoidal positions",
-    signature="with_positions(embeddings)",
     minutes=10,
     difficulty=1,
-    ask=_ask_positions,
     reference=_positions_reference,
     axes={"encoded": "batch, length, width"},
     parts=(
@@ -1812,73 +1704,15 @@ POSITIONS = Exercise(
 # --- 06.6 a test for blindness to order ---------------------------------------------------------------------
 
 
-def _layers(inputs: Inputs) -> dict[str, tuple[bool, Callable]]:
-    """{name: (is it equivariant?, the layer)}; a layer maps (batch, length, width) to the same shape."""
-    W_q, W_k, W_v = (tensor(inputs[name]) for name in ("W_q", "W_k", "W_v"))
-
-    def attend(x: Tensor, mask: Tensor | bool = True, bias: Tensor | float = 0.0) -> Tensor:
-        scores = (x @ W_q) @ (x @ W_k).mT / x.shape[2] ** 0.5 + bias
-        return _masked_softmax(scores, torch.as_tensor(mask).expand_as(scores)) @ (x @ W_v)
-
-    def places(x: Tensor) -> Tensor:
-        return torch.arange(x.shape[1])
-
-    def distance(x: Tensor) -> Tensor:
-        return (places(x)[:, None] - places(x)).abs().to(x.dtype)
-
-    def encoded(x: Tensor) -> Tensor:
-        return _sinusoidal(*x.shape[1:]).to(x.dtype)
-
-    def recurrent(x: Tensor) -> Tensor:
-        states = [x[:, 0] * 0]
-        for word in x.unbind(1):
-            states.append(torch.tanh(word @ W_k + states[-1] @ W_q))
-        return torch.stack(states[1:], 1)
-
-    return {
-        "self-attention": (True, attend),
-        "a network for each word alone": (True, lambda x: torch.tanh(x @ W_v)),
-        "the mean of all words for every word": (True, lambda x: x.mean(1, keepdim=True).expand_as(x)),
-        "self-attention with sinusoidal positions": (False, lambda x: attend(x + encoded(x))),
-        "causal self-attention": (False, lambda x: attend(x, _past(x.shape[1]))),
-        "an RNN": (False, recurrent),
-        "self-attention that favours near words": (False, lambda x: attend(x, bias=-distance(x))),
-        "each word with its neighbour, in a ring": (False, lambda x: x @ W_q + x.roll(1, 1) @ W_k),
-        "self-attention that numbers the words from the third on": (
-            False,
-            lambda x: attend(x) + (places(x) - 1).clamp(min=0).to(x.dtype)[:, None],
-        ),
-        "self-attention with its output turned round": (False, lambda x: attend(x).flip(1)),
-        "self-attention with its output sorted": (False, lambda x: attend(x).sort(1).values),
-        "self-attention with faint positions": (False, lambda x: attend(x) + 0.02 * encoded(x)),
-    }
-
-
-def _ask_equivariant(answer: Callable, inputs: Inputs) -> Outputs:
-    """What the reader's test says of every layer, as 1 for True and 0 for False."""
-    verdicts = []
-    for _, layer in _layers(inputs).values():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # the orders that a test draws are the same in every run
-            verdicts.append(_truth(call(answer, layer, tensor(inputs["x"]))))
-    return {"verdicts": np.array(verdicts, float)}
-
-
-def _truth(value: Any) -> bool:
-    if type(value) is Tensor and value.dtype == torch.bool and value.numel() == 1:
-        value = value.item()
-    if type(value) is Tensor and value.dtype == torch.bool:
-        raise WrongResult(
-            f"True or False is wanted, but the result is {value.numel()} of them: which counts?"
-        )
-    if type(value) not in (bool, np.bool_):
-        what = "None. Is a return missing?" if value is None else f"of type {type(value).__name__}."
-        raise WrongResult(f"True or False is wanted, but the result is {what}")
-    return bool(value)
+EQUIVARIANT_LAYERS = (
+    "self-attention",
+    "a network for each word alone",
+    "the mean of all words for every word",
+)
 
 
 def _equivariant_reference(inputs: Inputs) -> Outputs:
-    return {"verdicts": np.array([right for right, _ in _layers(inputs).values()], float)}
+    return {"verdicts": np.array([name in EQUIVARIANT_LAYERS for name in layers(inputs)], float)}
 
 
 def _equivariant_inputs(rng: Generator, batch: int, length: int, width: int) -> Inputs:
@@ -1892,7 +1726,7 @@ def _draw_equivariant(seed: int) -> list[Inputs]:
 
 
 def _judges_each_layer(inputs: Inputs, outputs: Outputs, expected: Outputs) -> Finding | None:
-    names = list(_layers(inputs))
+    names = list(layers(inputs))
     yours, right = outputs["verdicts"], expected["verdicts"]
     for said, wanted, words in ((0, 1, "False, but True is right"), (1, 0, "True, but False is right")):
         wrong = [name for name, y, r in zip(names, yours, right, strict=True) if y == said and r == wanted]
@@ -2025,12 +1859,10 @@ EQUIVARIANT_VARIANTS = (
 )
 
 EQUIVARIANT = Exercise(
-    id="06.6",
+    question=find("06.6"),
     title="a test for blindness to order",
-    signature="equivariant(layer, x)",
     minutes=15,
     difficulty=2,
-    ask=_ask_equivariant,
     reference=_equivariant_reference,
     axes={"verdicts": "layers"},
     parts=(

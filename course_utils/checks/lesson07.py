@@ -15,30 +15,20 @@ import torch.nn.functional as F
 from numpy.random import Generator, default_rng
 
 from course_utils.checks.draws import normal, padded, sizes
-from course_utils.checks.engine import (
-    Ask,
-    Exercise,
-    Finding,
+from course_utils.checks.engine import Exercise, Finding, Mistake, Part, Variant
+from course_utils.questions import find
+from course_utils.questions.asking import (
     Inputs,
-    Mistake,
     Outputs,
-    Part,
-    Variant,
-    WrongResult,
-    array,
-    call,
-    changed,
-    gradients,
-    number,
-    several,
-    tensor,
 )
+from course_utils.questions.lesson07 import STEP_RESULTS
 
 INF = float("inf")
 
 
-def _reference(ask: Ask, right: Callable) -> Callable[[Inputs], Outputs]:
-    """The outputs that the function `right` gives for the same inputs in float64."""
+def _reference(id: str, right: Callable) -> Callable[[Inputs], Outputs]:
+    """The outputs that the function `right` gives for the same inputs in float64, asked as `id` is."""
+    ask = find(id).ask
 
     def reference(inputs: Inputs) -> Outputs:
         exact = {
@@ -51,25 +41,6 @@ def _reference(ask: Ask, right: Callable) -> Callable[[Inputs], Outputs]:
 
 
 # --- 07.1 a stack of residual sublayers ---------------------------------------------------------------------
-
-
-def _ask_stack(answer: Callable, inputs: Inputs) -> Outputs:
-    """Sublayer i multiplies by matrix i."""
-    tensors = {name: tensor(inputs[name]) for name in ("x", "gains", "biases")}
-    leaves = {"x": tensors["x"].requires_grad_()} if "upstream" in inputs else {}
-    tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
-    sublayers = [partial(_times, tensor(matrix)) for matrix in inputs["matrices"]]
-    x, gains, biases = tensors.values()
-    states = call(answer, x, sublayers, gains, biases, inputs["pre"])
-    outputs: Outputs = {"states": array(states, "the result")}
-    if leaves:
-        outputs |= gradients(states, inputs["upstream"], leaves)
-    outputs["changed"] = changed(inputs, tensors)
-    return outputs
-
-
-def _times(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return x @ matrix.T
 
 
 def _stack_inputs(rng: Generator, pre: bool, batch: int, length: int, width: int, layers: int) -> Inputs:
@@ -89,7 +60,7 @@ def _stack_inputs(rng: Generator, pre: bool, batch: int, length: int, width: int
             seen.append(float(x.std(-1, unbiased=False).min()))
             return _norm(x, gain, bias)
 
-        _ask_stack(_with_norm(norm), inputs)
+        find("07.1").ask(_with_norm(norm), inputs)
         if min(deviations) > 0.5:
             return inputs
 
@@ -403,13 +374,11 @@ def _stack_by_recursion(x, sublayers, gains, biases, pre):
 
 
 RESIDUAL_STACK = Exercise(
-    id="07.1",
+    question=find("07.1"),
     title="residual stack",
-    signature="residual_stack(x, sublayers, gains, biases, pre)",
     minutes=20,
     difficulty=2,
-    ask=_ask_stack,
-    reference=_reference(_ask_stack, _residual_stack),
+    reference=_reference("07.1", _residual_stack),
     axes={"states": "batch, length, width"},
     parts=(
         Part(
@@ -443,53 +412,6 @@ RESIDUAL_STACK = Exercise(
 # --- 07.2 a decoder layer -----------------------------------------------------------------------------------
 
 HEADS = 2
-LAYER_WEIGHTS = ("own_matrices", "cross_matrices", "widen", "narrow", "gains", "biases")
-
-
-def _attention(matrices: torch.Tensor, heads: int) -> Callable:
-    """attend(queries, others, mask): multi-head attention of `queries` over `others`, the lesson's own."""
-
-    def attend(queries, others, mask=None):
-        if mask is not None and not (type(mask) is torch.Tensor and mask.dtype == torch.bool):
-            kind = getattr(mask, "dtype", type(mask).__name__)
-            raise TypeError(f"attention wants a boolean mask (True = may look) or None, but got {kind}")
-        q, k, v = (
-            (x @ W.T).unflatten(-1, (heads, -1)).transpose(1, 2)
-            for x, W in zip((queries, others, others), matrices, strict=False)
-        )
-        scores = q @ k.mT / q.shape[-1] ** 0.5  # (batch, heads, target, source)
-        if mask is not None:
-            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        weights = torch.softmax(scores, -1)
-        if mask is not None:
-            weights = weights.masked_fill(~mask, 0.0)
-        return (weights @ v).transpose(1, 2).flatten(2) @ matrices[3].T
-
-    return attend
-
-
-def _ask_layer(answer: Callable, inputs: Inputs) -> Outputs:
-    given = {name: tensor(inputs[name]) for name in ("x", "encoder_states", "source_mask")}
-    weights = {name: tensor(inputs[name]) for name in LAYER_WEIGHTS}
-    names = ("x", "encoder_states") if "upstream" in inputs else ()
-    leaves = {name: given[name].requires_grad_() for name in names}
-    given |= {name: leaf.clone() for name, leaf in leaves.items()}
-
-    own, cross = (_attention(weights[name], inputs["heads"]) for name in ("own_matrices", "cross_matrices"))
-
-    def feed_forward(x):
-        return torch.relu(x @ weights["widen"].T) @ weights["narrow"].T
-
-    norms = [
-        partial(_norm, gain=gain, bias=bias)
-        for gain, bias in zip(weights["gains"], weights["biases"], strict=True)
-    ]
-    states = call(answer, *given.values(), own, cross, feed_forward, norms)
-    outputs: Outputs = {"states": array(states, "the result")}
-    if leaves:
-        outputs |= gradients(states, inputs["upstream"], leaves)
-    outputs["changed"] = changed(inputs, given)
-    return outputs
 
 
 def _layer_inputs(
@@ -908,13 +830,11 @@ def _layer_with_filled_mask(x, encoder_states, source_mask, own, cross, feed_for
 
 
 DECODER_LAYER = Exercise(
-    id="07.2",
+    question=find("07.2"),
     title="decoder layer",
-    signature="decoder_layer(x, encoder_states, source_mask, own, cross, feed_forward, norms)",
     minutes=20,
     difficulty=2,
-    ask=_ask_layer,
-    reference=_reference(_ask_layer, _decoder_layer),
+    reference=_reference("07.2", _decoder_layer),
     axes={"states": "batch, target, width"},
     parts=(
         Part(
@@ -944,20 +864,6 @@ DECODER_LAYER = Exercise(
 
 
 # --- 07.3 the label-smoothed loss ---------------------------------------------------------------------------
-
-
-def _ask_loss(answer: Callable, inputs: Inputs) -> Outputs:
-    tensors = {name: tensor(inputs[name]) for name in ("logits", "target")}
-    leaves = {"logits": tensors["logits"].requires_grad_()} if "upstream" in inputs else {}
-    tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
-    loss = call(answer, *tensors.values(), inputs["pad"], inputs["epsilon"])
-    if type(loss) is torch.Tensor and loss.ndim == 1 and len(loss) == 1:
-        loss = loss[0]
-    outputs: Outputs = {"loss": array(loss, "the loss")}
-    if leaves:
-        outputs |= gradients(loss, inputs["upstream"], leaves)
-    outputs["changed"] = changed(inputs, tensors)
-    return outputs
 
 
 def _loss_inputs(
@@ -1276,13 +1182,11 @@ def _loss_of_flat(logits, target, pad, epsilon):
 
 
 SMOOTHED_LOSS = Exercise(
-    id="07.3",
+    question=find("07.3"),
     title="label-smoothed loss",
-    signature="smoothed_loss(logits, target, pad, epsilon)",
     minutes=15,
     difficulty=2,
-    ask=_ask_loss,
-    reference=_reference(_ask_loss, _smoothed_loss),
+    reference=_reference("07.3", _smoothed_loss),
     axes={"loss": "a single number", "gradient of logits": "batch, target, vocabulary"},
     parts=(
         Part(
@@ -1319,14 +1223,6 @@ SMOOTHED_LOSS = Exercise(
 
 
 # --- 07.4 the warm-up schedule ------------------------------------------------------------------------------
-
-
-def _ask_rates(answer: Callable, inputs: Inputs) -> Outputs:
-    given = inputs["peak"], inputs["warmup"]
-    rates = [
-        float(number(call(answer, step, *given), f"the rate of step {step}")) for step in inputs["steps"]
-    ]
-    return {"rates": np.array(rates)}
 
 
 def _draw_rates(seed: int) -> list[Inputs]:
@@ -1483,13 +1379,11 @@ def _rate_in_torch(step, peak, warmup):
 
 
 WARMUP_RATE = Exercise(
-    id="07.4",
+    question=find("07.4"),
     title="warm-up schedule",
-    signature="warmup_rate(step, peak, warmup)",
     minutes=10,
     difficulty=1,
-    ask=_ask_rates,
-    reference=_reference(_ask_rates, _rate_of(_share)),
+    reference=_reference("07.4", _rate_of(_share)),
     axes={"rates": "one for each of the steps"},
     parts=(
         Part(
@@ -1512,29 +1406,6 @@ WARMUP_RATE = Exercise(
 
 
 # --- 07.5 the inputs of a training step ---------------------------------------------------------------------
-
-STEP_RESULTS = ("target_in", "target_out", "source_mask", "target_mask")
-
-
-def _ask_step(answer: Callable, inputs: Inputs) -> Outputs:
-    """What a padded place may look at is nobody's business: its row of the mask is put to False."""
-    given = {name: tensor(inputs[name]) for name in ("source", "target")}
-    returned = several(
-        call(answer, *given.values(), inputs["source_pad"], inputs["target_pad"]), STEP_RESULTS
-    )
-    outputs: Outputs = {}
-    for name, value in zip(STEP_RESULTS, returned, strict=True):
-        found = array(value, name)
-        kind = "b" if name.endswith("mask") else "i"
-        if found.dtype.kind != kind:
-            wanted = {"b": "a mask is boolean (torch.bool)", "i": "word numbers are integers"}[kind]
-            raise WrongResult(f"{name} is {found.dtype.name}; {wanted}.")
-        outputs[name] = found.astype("float64")
-    real = inputs["target"] != inputs["target_pad"]
-    asked = real[:, :-1] & real[:, 1:]  # (batch, target - 1)
-    if outputs["target_mask"].shape == (len(asked), 1, asked.shape[1], asked.shape[1]):
-        outputs["target_mask"] = outputs["target_mask"] * asked[:, None, :, None]
-    return outputs | {"changed": changed(inputs, given)}
 
 
 def _rows(rng: Generator, words: np.ndarray, lengths: np.ndarray, size: int, pad: int) -> np.ndarray:
@@ -1785,13 +1656,11 @@ def _step_by_places(source, target, source_pad, target_pad):
 
 
 TRAINING_STEP = Exercise(
-    id="07.5",
+    question=find("07.5"),
     title="inputs of a training step",
-    signature="training_step(source, target, source_pad, target_pad)",
     minutes=15,
     difficulty=2,
-    ask=_ask_step,
-    reference=_reference(_ask_step, _training_step),
+    reference=_reference("07.5", _training_step),
     axes={
         "target_in": "batch, target - 1",
         "target_out": "batch, target - 1",
@@ -1818,36 +1687,6 @@ TRAINING_STEP = Exercise(
 
 
 # --- 07.6 attention with a cache ----------------------------------------------------------------------------
-
-
-CACHE_WEIGHTS = ("places", "W_q", "W_k", "W_v")
-
-
-def _ask_cached(answer: Callable, inputs: Inputs) -> Outputs:
-    """Reads x in chunks, the cache of each call handed to the next."""
-    x, heads = tensor(inputs["x"]), inputs["heads"]
-    weights = {name: tensor(inputs[name]) for name in CACHE_WEIGHTS}
-    batch, _, width = x.shape
-    cache = (x.new_zeros(batch, heads, 0, width // heads), x.new_zeros(batch, heads, 0, width // heads))
-    outputs: Outputs = {"changed": []}
-    for i, chunk in enumerate(x.split(inputs["chunks"], dim=1), start=1):
-        kept = [part.clone() for part in cache]
-        given = chunk.clone()
-        returned = call(answer, given, cache, *weights.values(), heads)
-        output, after = several(returned, ("output", "cache"))
-        keys, values = several(after, ("keys", "values"))
-        found = {"output": output, "keys": keys, "values": values}
-        outputs |= {f"{name} at call {i}": array(value, name) for name, value in found.items()}
-        same = [torch.equal(a, b) for a, b in zip((given, *cache), (chunk, *kept), strict=True)]
-        outputs["changed"] += [
-            name for name, kept in zip(("x", "cache", "cache"), same, strict=True) if not kept
-        ]
-        length = cache[0].shape[2] + chunk.shape[1]
-        if any(tuple(part.shape) != (batch, heads, length, width // heads) for part in (keys, values)):
-            return outputs  # no further call is possible; judge says why
-        cache = (keys, values)
-    outputs["changed"] += changed(inputs, weights)
-    return outputs
 
 
 def _cache_inputs(rng: Generator, batch: int, chunks: list[int], heads: int, own: int) -> Inputs:
@@ -2185,13 +2024,11 @@ def _cached_in_double(x, cache, places, W_q, W_k, W_v, heads):
 
 
 CACHED_ATTENTION = Exercise(
-    id="07.6",
+    question=find("07.6"),
     title="attention with a cache",
-    signature="cached_attention(x, cache, places, W_q, W_k, W_v, heads)",
     minutes=25,
     difficulty=3,
-    ask=_ask_cached,
-    reference=_reference(_ask_cached, _cached_attention),
+    reference=_reference("07.6", _cached_attention),
     axes={
         "output": "batch, new, width",
         "keys": "batch, heads, past + new, own",

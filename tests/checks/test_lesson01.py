@@ -14,6 +14,7 @@ from test_solutions import cells, functions
 from course_utils import checks
 from course_utils.checks import engine, lesson01
 from course_utils.probes import gradient_norms, scale_to_radius_, spectral_radius
+from course_utils.questions.lesson01 import CELLS
 
 SEEDS = st.integers(0, 10_000)
 
@@ -86,7 +87,7 @@ def test_reference_norms_are_those_of_the_probes(seed, cell):
     rng = np.random.default_rng(seed)
     inputs = lesson01._norm_inputs(rng, cell, 1, *(int(n) for n in rng.integers(1, 5, size=3)))
     hidden = inputs["weight_hh"].shape[1]
-    layer = lesson01.CELLS[cell](inputs["x"].shape[-1], hidden).double()
+    layer = CELLS[cell](inputs["x"].shape[-1], hidden).double()
     layer.load_state_dict({name: torch.tensor(inputs[name]) for name in lesson01.CELL_WEIGHTS})
     states = lesson01._run(layer, torch.tensor(inputs["x"]).double(), torch.tensor(inputs["h0"]).double())
     loss = (states[-1] @ torch.tensor(inputs["direction"]).double()).sum()

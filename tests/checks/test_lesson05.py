@@ -11,6 +11,7 @@ from test_solutions import cells, functions
 from course_utils import checks
 from course_utils.checks import engine, lesson05
 from course_utils.models import AdditiveScore, DotScore, GeneralScore, LocalAttention
+from course_utils.questions.lesson05 import LOCAL_ARGUMENTS
 
 SEEDS = st.integers(0, 10_000)
 MANY = settings(deadline=None, max_examples=25)
@@ -129,7 +130,7 @@ def test_reference_of_local_p_is_the_courses(seed):
     for inputs in lesson05._draw_local(seed):
         scores, states, mask, W_p, v_p = (
             tensor(inputs[name]).double() if name != "mask" else tensor(inputs[name])
-            for name in lesson05.LOCAL_ARGUMENTS
+            for name in LOCAL_ARGUMENTS
             if name != "reach"
         )
         layer = LocalAttention(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from course_utils.checks.limit import TimeUp, within
+from course_utils.questions.limit import TimeUp, within
 
 PLAIN = """
 def answer():
