@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
 
 from course_utils.checks import engine
 from course_utils.checks.engine import Exercise, Verdict
+from course_utils.questions import find as find_question
+from course_utils.questions import questions
 
 __all__ = ["check", "exercises", "find", "summary", "verdict"]
 
@@ -19,21 +20,14 @@ _latest: dict[str, Verdict] = {}
 
 def exercises(lesson: str) -> list[Exercise]:
     """All exercises of a lesson ("04"), in order. Raises LookupError for a lesson that has none."""
-    name = f"{__name__}.lesson{lesson}"
-    if not (isinstance(lesson, str) and lesson.isdigit() and importlib.util.find_spec(name)):
-        raise LookupError(f'There is no lesson "{lesson}" with exercises. Lessons are written "01" to "08".')
-    return importlib.import_module(name).EXERCISES
+    questions(lesson)
+    return importlib.import_module(f"{__name__}.lesson{lesson}").EXERCISES
 
 
 def find(id: str) -> Exercise:
     """The exercise with this id ("04.1"). Raises LookupError that names the ids there are."""
-    if not isinstance(id, str):
-        raise LookupError('An exercise is named by a text such as "04.1": check("04.1", your_function).')
-    offered = exercises(id.partition(".")[0])
-    for exercise in offered:
-        if exercise.id == id:
-            return exercise
-    raise LookupError(f'There is no exercise "{id}". There are {", ".join(e.id for e in offered)}.')
+    question = find_question(id)
+    return next(exercise for exercise in exercises(id.partition(".")[0]) if exercise.question is question)
 
 
 def check(id: str, answer: Callable) -> None:

@@ -189,24 +189,57 @@ def draw(exercise: Exercise, seed: int) -> list[list[Inputs]]:
 # --- judge --------------------------------------------------------------------------------------------------
 
 
+class Key:
+    """The answer key of the cases of an exercise: their right outputs, and what each named mistake replies.
+
+    Everything is worked out when it is first needed and then kept, so that a whole class can be judged by one
+    key. Places are (part, case), counted from 0.
+    """
+
+    def __init__(self, exercise: Exercise, cases: Sequence[Sequence[Inputs]]):
+        self.exercise, self.cases = exercise, cases
+        self._expected: dict[tuple[int, int], Outputs] = {}
+        self._mistaken: dict[tuple[str, int, int], Reply] = {}
+
+    def expected(self, part: int, case: int) -> Outputs:
+        """The right outputs, in float64."""
+        place = part, case
+        if place not in self._expected:
+            self._expected[place] = self.exercise.reference(self.cases[part][case])
+        return self._expected[place]
+
+    def mistaken(self, mistake: Mistake, part: int, case: int) -> Reply:
+        """What an answer with this mistake in it replies."""
+        place = mistake.name, part, case
+        if place not in self._mistaken:
+            self._mistaken[place] = ask_once(self.exercise.question, mistake.answer, self.cases[part][case])
+        return self._mistaken[place]
+
+
 def judge(
-    exercise: Exercise, cases: Sequence[Sequence[Inputs]], replies: Sequence[Sequence[Reply]]
+    exercise: Exercise,
+    cases: Sequence[Sequence[Inputs]],
+    replies: Sequence[Sequence[Reply]],
+    key: Key | None = None,
 ) -> Verdict:
-    """Points and findings for what an answer replied to the cases of `draw`."""
+    """Points and findings for what an answer replied to the cases of `draw`.
+
+    Whoever judges many answers to the same cases hands in their `key`, which otherwise is made anew.
+    """
+    key = key or Key(exercise, cases)
     if any(reply.trouble and reply.trouble.kind == "unanswered" for part in replies for reply in part):
         nothing = tuple(PartVerdict(part.name, 0, part.points) for part in exercise.parts)
         return Verdict(exercise.id, exercise.title, False, nothing)
-    pairs = [pair for part in zip(cases, replies, strict=True) for pair in zip(*part, strict=True)]
     verdicts = []
-    for part, inputs_of, replies_of in zip(exercise.parts, cases, replies, strict=True):
+    for i, (part, inputs_of, replies_of) in enumerate(zip(exercise.parts, cases, replies, strict=True)):
         if not inputs_of:
             raise ValueError(f"part {part.name!r} of {exercise.id} has no cases, so it would pass anything")
         verdict = PartVerdict(part.name, part.points, part.points)
-        for inputs, reply in zip(inputs_of, replies_of, strict=True):
-            expected = exercise.reference(inputs)
+        for j, (inputs, reply) in enumerate(zip(inputs_of, replies_of, strict=True)):
+            expected = key.expected(i, j)
             finding = judge_once(exercise, part, inputs, reply, expected)
             if finding:
-                finding = _diagnosed(exercise, inputs, reply, pairs, finding)
+                finding = _diagnosed(key, replies, i, j, finding)
                 example = tuple(_example(inputs, reply, expected, finding))
                 verdict = PartVerdict(part.name, 0, part.points, finding, example)
                 break
@@ -289,35 +322,34 @@ def _tolerance(exercise: Exercise, name: str, inputs: Inputs) -> float:
 
 
 def _diagnosed(
-    exercise: Exercise,
-    inputs: Inputs,
-    reply: Reply,
-    pairs: Sequence[tuple[Inputs, Reply]],
-    finding: Finding,
+    key: Key, replies: Sequence[Sequence[Reply]], part: int, case: int, finding: Finding
 ) -> Finding:
     """`finding` with the named mistake that does the same on this case, or as it is where there is none.
 
-    Where several do the same, it is the one that agrees with the answer on most of all cases (`pairs`).
+    Where several do the same, it is the one that agrees with the answer on most of all cases.
     """
+    reply = replies[part][case]
     if reply.trouble and reply.trouble.kind != "raised":
         return finding
-    suspects = [mistake for mistake in exercise.mistakes if _does_the_same(exercise, mistake, inputs, reply)]
+    suspects = [m for m in key.exercise.mistakes if _does_the_same(key, m, part, case, reply)]
     if not suspects:
         return finding
     if len(suspects) > 1:
-        suspects.sort(key=lambda mistake: -sum(_does_the_same(exercise, mistake, *pair) for pair in pairs))
+        places = [(i, j, other) for i, row in enumerate(replies) for j, other in enumerate(row)]
+        suspects.sort(key=lambda mistake: -sum(_does_the_same(key, mistake, *place) for place in places))
     found = suspects[0]
     message = f"{finding.message}\n{found.message}" if reply.trouble else found.message
     return Finding(message, found.look, found.name, finding.output)
 
 
-def _does_the_same(exercise: Exercise, mistake: Mistake, inputs: Inputs, reply: Reply) -> bool:
-    other = ask_once(exercise.question, mistake.answer, inputs)
+def _does_the_same(key: Key, mistake: Mistake, part: int, case: int, reply: Reply) -> bool:
+    other = key.mistaken(mistake, part, case)
     if reply.trouble or other.trouble:
         return (reply.trouble and reply.trouble.message) == (other.trouble and other.trouble.message)
+    inputs = key.cases[part][case]
     return reply.outputs.keys() == other.outputs.keys() and all(
         getattr(value, "dtype", None) == getattr(other.outputs[name], "dtype", None)
-        and same(value, other.outputs[name], _tolerance(exercise, name, inputs))
+        and same(value, other.outputs[name], _tolerance(key.exercise, name, inputs))
         for name, value in reply.outputs.items()
     )
 

@@ -472,3 +472,39 @@ def test_same(a):
     assert not same(a, moved, min(1e-6, abs(a[1, 1]) / 2 or 1e-6) if a[1, 1] == a[1, 1] else 1e-6)
     assert not same(a, a[:2], 1.0)
     assert not same(a, a.tolist(), 1.0)
+
+
+# --- the answer key of a class ------------------------------------------------------------------------------
+
+
+def test_one_key_judges_a_class_as_fresh_keys_do():
+    cases = engine.draw(SOFTMAX, 5)
+    key = engine.Key(SOFTMAX, cases)
+    answers = [mistake.answer for mistake in SOFTMAX.mistakes] + [right, lambda scores, mask: scores]
+    for answer in answers * 2:
+        replies = engine.ask(SOFTMAX.question, answer, cases)
+        assert engine.judge(SOFTMAX, cases, replies, key) == engine.judge(SOFTMAX, cases, replies)
+
+
+def test_a_key_works_everything_out_once():
+    asked = []
+
+    def counted(reply):
+        def count(*given):
+            asked.append(reply)
+            return reply(*given)
+
+        return count
+
+    mistakes = tuple(
+        dataclasses.replace(mistake, answer=counted(mistake.answer)) for mistake in SOFTMAX.mistakes
+    )
+    exercise = dataclasses.replace(SOFTMAX, mistakes=mistakes, reference=counted(SOFTMAX.reference))
+    cases = engine.draw(exercise, 5)
+    replies = engine.ask(exercise.question, SOFTMAX.mistakes[0].answer, cases)
+    key = engine.Key(exercise, cases)
+    engine.judge(exercise, cases, replies, key)
+    before = len(asked)
+    for _ in range(3):
+        engine.judge(exercise, cases, replies, key)
+    assert before and len(asked) == before

@@ -7,7 +7,7 @@ from nbclient import NotebookClient
 SETUP = """
 from course_utils import checks
 from course_utils.checks import check, summary
-object.__setattr__(checks.find("04.1"), "seconds", 1.0)
+object.__setattr__(checks.find("04.1").question, "seconds", 1.0)
 """
 LOOP = """
 def masked_softmax(scores, mask):
