@@ -234,9 +234,9 @@ def test_the_gradient_explorer_is_used_by_keyboard(lab, page, tmp_path):
     page.screenshot(path=tmp_path / "opened.png")
 
     scale, *_, gate_bias = page.get_by_role("slider").all()
-    scale.focus()
-    for _ in range(4):
-        page.keyboard.press("ArrowRight")
+    for place in ("0.95", "1.00", "1.05", "1.10"):
+        press(page, scale, "ArrowRight")
+        number(page, rf"^tanh RNN, recurrent scale {place}: .*?\(slope (\S+)\)")
     faster = number(page, r"^tanh RNN, recurrent scale 1.10: .*?\(slope (\S+)\)")
     assert faster > slope and chart.inner_html() != drawn
 
@@ -302,6 +302,7 @@ def test_the_widgets_of_the_second_half_are_used_by_keyboard(lab, page, tmp_path
 
 
 def press(page, control, *keys: str) -> None:
+    """Press keys on a control; whoever calls waits for the answer before the next control."""
     control.focus()
     for key in keys:
         page.keyboard.press(key)
@@ -330,11 +331,14 @@ def use_masks(page, output) -> None:
     press(page, output.get_by_role("checkbox"), "Space")
     number(output, r"Leak: in (\d+) of these pairs")
     press(page, output.get_by_role("button", name="a window of the past"), "Enter")
+    written = output.locator("pre")
+    written.filter(has_text="window_mask(8, 3)").wait_for()  # before that, the window's slider is disabled
     _, window, words, *_, row = output.get_by_role("slider").all()
     press(page, window, "ArrowLeft")
+    written.filter(has_text="window_mask(8, 2)").wait_for()
     press(page, words, "ArrowRight")
     number(output, r"(\d+) of 81 pairs")
-    for place in (2, 3, 4, 5):  # one by one: a kernel that still draws the last change would swallow a key
+    for place in (2, 3, 4, 5):
         press(page, row, "ArrowRight")
         number(output, rf"Row ({place}), ")
     number(output, r"Row 5, “cat”, sees (2) of 9: small, cat")
@@ -344,9 +348,12 @@ def use_positions(page, output) -> None:
     number(output, r"PE\(8\) · PE\(13\) = (\S+);")
     press(page, output.get_by_role("button", name="rotary (turned)"), "Enter")
     width, position, distance, pair = output.get_by_role("slider").all()
-    press(page, position, "ArrowRight", "ArrowRight")
-    press(page, distance, "ArrowLeft")
     pattern = r"\(query at {}\) · \(key at {}\) = ([−\d.]+[\d])"
+    number(output, pattern.format(8, 13))
+    for place in (9, 10):
+        press(page, position, "ArrowRight")
+        number(output, pattern.format(place, place + 5))
+    press(page, distance, "ArrowLeft")
     here = number(output, pattern.format(10, 14))
     assert here == number(output, pattern.format(0, 4))
     press(page, pair, "Home")
@@ -368,7 +375,9 @@ def use_heads(page, output) -> None:
 
 def use_cache(page, output) -> None:
     steps, *_, key_heads = output.get_by_role("slider").all()
-    press(page, steps, "ArrowRight", "ArrowRight")
+    for place in (2, 3):
+        press(page, steps, "ArrowRight")
+        number(output, rf"^Step ({place}) of 9")
     number(output, r"^Step 3 of 9 reads “small” and writes “cat”: (2) of the 3 keys")
     press(page, key_heads, "ArrowLeft")
     number(output, r"all 8 heads would hold .* \((2) times as much\)")
