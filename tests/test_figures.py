@@ -77,6 +77,23 @@ EVERY_FIGURE = {
         {"global": [0.2, 0.5, 0.3], "local-p": [0, 0.6, 0.1]}, SOURCE, centres={"local-p": 1.3}, reach=1
     ),
     "self-attention": lambda: figures.self_attention_diagram.build([0.1, 0.6, 0.3], SOURCE, 2),
+    "bars": lambda: figures.bars.build({"no mask": 7, "no tanh": 2}, xlabel="submissions", ylabel="mistake"),
+    "upright bars": lambda: figures.bars.build(
+        {str(points): points % 4 for points in range(11)},
+        xlabel="points",
+        ylabel="submissions",
+        title="Points of a class",
+        upright=True,
+    ),
+    "shares": lambda: figures.shares.build(
+        {
+            "04.1 masked softmax": {"full": 20, "some": 4, "none": 9, "empty": 1, "stopped": 2},
+            "04.2 additive scores": {"full": 30, "some": 0, "none": 4, "empty": 2, "stopped": 0},
+        },
+        xlabel="submissions",
+        ylabel="exercise",
+        title="What became of the answers",
+    ),
     "masks": lambda: figures.mask_grids.build(
         {"causal": np.tri(3, dtype=bool), "all": np.ones((3, 3), bool)}, SOURCE
     ),

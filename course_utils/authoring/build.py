@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 from tqdm import tqdm
 
 from course_utils.authoring import AuthoringError
+from course_utils.authoring.files import write
 from course_utils.authoring.lint import lint
 from course_utils.authoring.notebooks import (
     Text,
@@ -24,7 +25,6 @@ from course_utils.authoring.notebooks import (
     load,
     place,
     tidy,
-    write,
 )
 
 TRACEBACK_LINES = 15

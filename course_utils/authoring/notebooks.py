@@ -14,9 +14,7 @@ Tags that mean something:
 import copy
 import hashlib
 import json
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -222,20 +220,6 @@ def dumps(notebook: NotebookNode) -> str:
     """The notebook as the text of its file; invalid notebooks raise."""
     nbformat.validate(notebook)
     return nbformat.writes(notebook, version=4, sort_keys=True).rstrip("\n") + "\n"
-
-
-def write(path: Path, content: str) -> None:
-    """Writes a file in one step: whoever looks, or interrupts, finds the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def load(path: Path) -> NotebookNode:

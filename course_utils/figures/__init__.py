@@ -13,6 +13,7 @@ from course_utils.figures.attention import (
     attention_matrix,
     word_weights,
 )
+from course_utils.figures.bars import bars, shares
 from course_utils.figures.base import GOLD, PALETTE, contrast, image, png, readable_on, shade, show, style
 from course_utils.figures.curves import curve, lines, quality_by_length
 from course_utils.figures.gates import gru_diagram, lstm_diagram
@@ -31,6 +32,7 @@ __all__ = [
     "attention_diagram",
     "attention_matrices",
     "attention_matrix",
+    "bars",
     "beam_tree",
     "bottleneck_diagram",
     "cache_diagram",
@@ -52,6 +54,7 @@ __all__ = [
     "readable_on",
     "self_attention_diagram",
     "shade",
+    "shares",
     "show",
     "softmax_in_blocks",
     "strip_png",

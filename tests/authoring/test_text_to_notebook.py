@@ -14,6 +14,7 @@ from tiny import LESSON, PYPROJECT, SOLUTION
 
 from course_utils import runtime
 from course_utils.authoring import AuthoringError
+from course_utils.authoring.files import write
 from course_utils.authoring.notebooks import (
     BEGIN,
     END,
@@ -27,7 +28,6 @@ from course_utils.authoring.notebooks import (
     find_texts,
     load,
     tidy,
-    write,
 )
 
 
