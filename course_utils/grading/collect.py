@@ -19,8 +19,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from course_utils.grading.safe import line
-from course_utils.grading.sheets import Unreadable, lesson_of
+from course_utils.grading.sheets import Cell, Sheet, Unreadable, lesson_of, read
 
+__all__ = ["Cell", "CollectError", "Sheet", "Submission", "Unreadable", "collect", "content", "read"]
+
+NOTHING = "no file was handed in: the folder is empty"
 LARGEST = 16 << 20  # bytes of a notebook; one with many pictures has about 2 MB
 MOST_FILES = 100_000
 DEEPEST = 12  # folders within folders
@@ -286,8 +289,7 @@ def _submission(student: str, account: str, owned: Sequence[_Owned], lesson: str
     files = [one for one in owned if not one.entry.folder]
     if not files:
         entry = owned[0].entry
-        problem = "no file was handed in: the folder is empty"
-        return Submission(student, entry.label, entry.path, account=account, problem=problem)
+        return Submission(student, entry.label, entry.path, account=account, problem=NOTHING)
     notebooks = [one for one in files if one.entry.notebook]
     if not notebooks:
         chosen = max(files, key=lambda one: (one.rank, one.entry.parts))
