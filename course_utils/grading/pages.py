@@ -16,7 +16,7 @@ from course_utils import figures
 from course_utils.checks.engine import PartVerdict
 from course_utils.grading.grades import Grade, ItemGrade
 from course_utils.grading.results import OUTCOMES, TROUBLED, Run, mistakes, reasons
-from course_utils.grading.safe import line, printable
+from course_utils.grading.safe import printable, short
 
 # What the bars of the class page tell apart.
 GROUPS = {
@@ -49,7 +49,8 @@ ul.parts { list-style: none; padding: 0; } ul.parts > li { margin: .8rem 0; }
 .mark { display: inline-block; width: 1.6rem; font-weight: 700; }
 .warning { border: 3px solid #222; padding: .6rem 1rem; margin: 1rem 0; }
 ul.why { margin: 0; padding-left: 1.1rem; }
-.wide { overflow-x: auto; } .wide table { overflow-wrap: normal; }
+.wide { overflow-x: auto; }
+thead th { overflow-wrap: normal; white-space: nowrap; } tbody th { min-width: 8rem; }
 a { color: #0058a3; }
 @media print { body { max-width: none; padding: 0; } section.item { break-inside: avoid; } }
 """
@@ -68,7 +69,7 @@ def _page(title: str, body: Iterable[str]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{text(line(title))}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{text(short(title))}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )
@@ -81,11 +82,15 @@ def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], nu
         return ' class="number"' if index >= len(heads) - numbers else ""
 
     head = "".join(f'<th scope="col"{kind(i)}>{name}</th>' for i, name in enumerate(heads))
-    lines = [f"<table><caption>{caption}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    lines = [
+        f'<div class="wide"><table><caption>{caption}</caption>',
+        f"<thead><tr>{head}</tr></thead>",
+        "<tbody>",
+    ]
     for first, *rest in rows:
         cells = "".join(f"<td{kind(i)}>{value}</td>" for i, value in enumerate(rest, 1))
         lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
-    return "\n".join([*lines, "</tbody></table>"])
+    return "\n".join([*lines, "</tbody></table></div>"])
 
 
 def _list(items: Iterable[str], kind: str = "why") -> str:
@@ -97,7 +102,7 @@ def _list(items: Iterable[str], kind: str = "why") -> str:
 
 def feedback(grade: Grade, run: Run) -> str:
     """The page of one submission: points, and for what is missing the finding, the hint and an example."""
-    title = f"Lesson {run.lesson}: {line(grade.student)}"
+    title = f"Lesson {run.lesson}: {short(grade.student)}"
     rows = [
         (
             f'<a href="#{text(item.id)}">{text(item.id)} {text(item.title)}</a>',
@@ -109,9 +114,9 @@ def feedback(grade: Grade, run: Run) -> str:
     late = " Handed in late." if grade.late else ""
     body = [
         f"<header><h1>Feedback on lesson {text(run.lesson)}</h1>",
-        f"<p>{text(line(grade.student))}</p>",
+        f"<p>{text(short(grade.student))}</p>",
         f'<p class="points">{grade.points} of {run.out_of} points</p>',
-        f'<p class="small">From the file {text(line(grade.file))}.{late}</p></header>',
+        f'<p class="small">From the file {text(short(grade.file))}.{late}</p></header>',
         "<main>",
         _list(grade.notes) if grade.notes else "",
         _table("Your exercises", ["exercise", "outcome", "points"], rows, numbers=1),
@@ -219,7 +224,7 @@ def _isolation(run: Run) -> str:
 
 
 def _link(grade: Grade, name: str) -> str:
-    return f'<a href="{text(name)}">{text(line(grade.student))}</a>'
+    return f'<a href="{text(name)}">{text(short(grade.student))}</a>'
 
 
 def _to_look_at(grades: Sequence[Grade], run: Run, names: Sequence[str]) -> str:
@@ -336,7 +341,6 @@ def _everybody(grades: Sequence[Grade], run: Run, names: Sequence[str]) -> str:
     rows = [
         (
             _link(grade, name),
-            text(line(grade.file)),
             "late" if grade.late else "",
             *(item.points for item in grade.items),
             grade.points,
@@ -347,11 +351,11 @@ def _everybody(grades: Sequence[Grade], run: Run, names: Sequence[str]) -> str:
     ]
     table = _table(
         f"Points of {_counted(len(grades), 'submission')}",
-        ["student", "file", "late", *ids, "total"],
+        ["student", "late", *ids, "total"],
         rows,
         numbers=len(ids) + 1,
     )
-    return f'<section id="all"><h2>Everybody</h2><div class="wide">{table}</div></section>'
+    return f'<section id="all"><h2>Everybody</h2>{table}</section>'
 
 
 def _how(run: Run) -> str:

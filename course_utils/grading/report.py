@@ -137,7 +137,7 @@ def _feedback_named(path: Path) -> set[str]:
         named = {grade["feedback"] for grade in json.loads(path.read_text(encoding="utf-8"))["grades"]}
     except (OSError, ValueError, KeyError, TypeError):
         return set()
-    return {name for name in named if re.fullmatch(r"feedback/[A-Za-z0-9_-]+\.html", str(name))}
+    return {name for name in named if re.fullmatch(r"feedback/[^./\\]+\.html", str(name))}
 
 
 def junit_xml(grades: Sequence[Grade], run: Run) -> str:

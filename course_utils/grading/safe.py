@@ -1,7 +1,6 @@
 """Texts of students made harmless for a terminal, a spreadsheet and a file system."""
 
 import hashlib
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ _RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt
 # The first characters with which spreadsheets take a text for a formula, in both widths.
 _FORMULA = tuple("=+-@＝＋－＠")
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
-LONGEST_NAME = 60
+LONGEST_NAME = 120  # bytes
 
 
 def printable(text: str) -> str:
@@ -45,23 +44,43 @@ def cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def file_names(students: Sequence[tuple[str, str]]) -> list[str]:
-    """A file name (without ending) for each (student, file): the student's own where that is safe and unique.
+def short(text: str, width: int = 60) -> str:
+    """`text` in one line of at most `width` characters."""
+    text = line(text)
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
-    Any other gets a few digits of a hash of both, so that the same submission keeps its name from run to run.
+
+def file_names(submissions: Sequence[tuple[str, str]]) -> list[str]:
+    """A file name without ending for each (student, file), safe on every system, no two alike.
+
+    It is the student's name where no other has it, else with a hash of both, so that a submission keeps its
+    name from run to run.
     """
-    stems = [_stem(student) for student, _ in students]
-    often = Counter(stem.casefold() for stem in stems)
-    names = []
-    for stem, (student, file) in zip(stems, students, strict=True):
-        if stem != student or often[stem.casefold()] > 1 or stem.casefold() in _RESERVED:
-            key = f"{student}\0{file}".encode(errors="surrogatepass")
-            stem = f"{stem}-{hashlib.sha256(key).hexdigest()[:8]}"
-        names.append(stem)
+    stems = [_stem(student) for student, _ in submissions]
+    often = Counter(map(_folded, stems))
+    names: list[str] = []
+    taken: set[str] = set()
+    for stem, submission in zip(stems, submissions, strict=True):
+        name = f"{stem}-{_digest(*submission)}" if often[_folded(stem)] > 1 else stem
+        while _folded(name) in taken:  # a student may be called what the name of another became
+            name += "_"
+        taken.add(_folded(name))
+        names.append(name)
     return names
 
 
 def _stem(student: str) -> str:
-    """ASCII letters, digits, hyphens and underscores; "Zoë B." becomes "Zoe_B"."""
-    plain = unicodedata.normalize("NFKD", student).encode("ascii", "ignore").decode()
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", plain).strip("_-")[:LONGEST_NAME] or "student"
+    """Letters and digits of any script, hyphens and underscores; "Zoë B." becomes "Zoë_B"."""
+    kept = "".join(c if c in "-_" or unicodedata.category(c)[0] in "LMN" else " " for c in student)
+    stem = "_".join(unicodedata.normalize("NFC", kept).split()).strip("_-")
+    stem = stem.encode()[:LONGEST_NAME].decode(errors="ignore") or "student"
+    return f"{stem}_" if stem.casefold() in _RESERVED else stem
+
+
+def _folded(name: str) -> str:
+    """What file systems that care neither for case nor for the form of accents take for the same."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _digest(student: str, file: str) -> str:
+    return hashlib.sha256(f"{student}\0{file}".encode(errors="surrogatepass")).hexdigest()[:8]
