@@ -53,6 +53,7 @@ class Grade:
     notes: tuple[str, ...] = ()  # of the whole file: "unreadable: not JSON (line 3)"
     late: bool = False
     seconds: float = 0.0
+    account: str = ""  # the number by which Canvas or Moodle knows the student
 
     @property
     def points(self) -> int:
@@ -73,7 +74,7 @@ class Grade:
     def from_dict(cls, plain: dict[str, Any]) -> Grade:
         """The grade that `as_dict` gave. Raises KeyError or TypeError for anything else."""
         items = tuple(_item(item) for item in plain["items"])
-        keep = ("student", "file", "lesson", "late", "seconds")
+        keep = ("student", "file", "lesson", "late", "seconds", "account")
         return cls(items=items, notes=tuple(plain["notes"]), **{name: plain[name] for name in keep})
 
 

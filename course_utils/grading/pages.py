@@ -186,9 +186,8 @@ def overview(grades: Sequence[Grade], run: Run, names: Sequence[str]) -> str:
     body = [f"<header><h1>Lesson {text(run.lesson)}: the class</h1>"]
     if grades:
         points = [grade.points for grade in grades]
-        students = len({grade.student for grade in grades})
         body += [
-            f'<p class="points">{_counted(len(grades), "submission")} of {_counted(students, "student")}</p>',
+            f'<p class="points">{_counted(len(grades), "submission")}</p>',
             f"<p>Points: mean {mean(points):.1f}, median {median(points):g}, from {min(points)} to "
             f"{max(points)}, of {run.out_of} possible.</p></header>",
         ]
@@ -228,11 +227,8 @@ def _link(grade: Grade, name: str) -> str:
 
 
 def _to_look_at(grades: Sequence[Grade], run: Run, names: Sequence[str]) -> str:
-    files = Counter(grade.student for grade in grades)
     listed = [
-        (grade, name, why)
-        for grade, name in zip(grades, names, strict=True)
-        if (why := reasons(grade, run, files[grade.student]))
+        (grade, name, why) for grade, name in zip(grades, names, strict=True) if (why := reasons(grade, run))
     ]
     listed.sort(key=lambda entry: (not _flagged(entry[0]), entry[0].points, entry[0].student))
     head = '<section id="look"><h2>Who to look at</h2>'

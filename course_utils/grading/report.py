@@ -1,14 +1,13 @@
 """The files that a graded class gets: tables for people and for Canvas and Moodle, JSON, JUnit XML, pages.
 
-    grades.csv       a row a submission, a column an exercise
+    grades.csv       a row a student, a column an exercise
     canvas.csv       for Canvas's import of a gradebook         moodle.csv    for a Moodle grading worksheet
     results.json     everything, and what is needed to reproduce it: `read` gives it back
     junit.xml        for whatever reads test reports
-    feedback/*.html  a page a submission, for the student
+    feedback/*.html  a page a student
     class.html       a page for the teacher
 
-Points possible come from the course (`Run`), whatever a submission says. Every grade has a row, also where a
-student handed in two files; in the tables for Canvas and Moodle such a student has one row, the best of them.
+Points possible come from the course (`Run`), whatever a submission says, and every grade has its row.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from xml.etree import ElementTree
 from course_utils.authoring.files import write as write_file
 from course_utils.grading import pages
 from course_utils.grading.grades import Grade, ItemGrade
-from course_utils.grading.results import OUTCOMES, Run, best, canvas_id, complete, moodle_id, remarks
+from course_utils.grading.results import OUTCOMES, Run, complete, remarks
 from course_utils.grading.safe import cell, file_names, line, printable
 
 
@@ -90,10 +89,10 @@ def canvas_csv(grades: Iterable[Grade], run: Run) -> str:
         ["Student", "ID", "SIS Login ID", "Section", title],
         ["    Points Possible", "", "", "", run.out_of],
     ]
-    for grade in best(grades):
+    for grade in grades:
         # Canvas takes any row whose first cell has these two words for the row of points possible.
         name = cell(grade.student).replace("Points Possible", "points possible")
-        known = canvas_id(grade.file)
+        known = "" if _from_moodle(grade) else grade.account
         rows.append([name, known, "" if known else name, "", grade.points])
     return _csv(rows)
 
@@ -107,14 +106,18 @@ def moodle_csv(grades: Iterable[Grade], run: Run) -> str:
     rows: list[list[Any]] = [
         ["Identifier", "Username", "Grade", "Maximum Grade", "Last modified (grade)", "Feedback comments"]
     ]
-    for grade in best(grades):
-        known = moodle_id(grade.file)
+    for grade in grades:
+        known = grade.account if _from_moodle(grade) else ""
         comment = "; ".join(f"{i.id} {i.title}: {i.points} of {i.out_of}" for i in grade.items)
         name = cell(grade.student)
         rows.append(
             [f"Participant {known}" if known else "", name, grade.points, run.out_of, "-", cell(comment)]
         )
     return _csv(rows)
+
+
+def _from_moodle(grade: Grade) -> bool:
+    return "_assignsubmission_" in grade.file
 
 
 def _csv(rows: Iterable[Iterable[Any]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -138,28 +137,6 @@ def _has_trouble(grade: Grade) -> bool:
     return any(item.outcome in TROUBLED for item in grade.items)
 
 
-def best(grades: Iterable[Grade]) -> list[Grade]:
-    """One grade a student: the most points, and of equal ones the one in time."""
-    chosen: dict[str, Grade] = {}
-    for grade in grades:
-        other = chosen.get(grade.student)
-        if other is None or (grade.points, not grade.late) > (other.points, not other.late):
-            chosen[grade.student] = grade
-    return list(chosen.values())
-
-
-def canvas_id(file: str) -> str:
-    """The user's number in "doejane_LATE_12345_67890_name.ipynb", or ""."""
-    named = re.match(r"[^_]+_(?:LATE_)?(\d+)_\d+_", file.rpartition("/")[2], re.IGNORECASE)
-    return named[1] if named else ""
-
-
-def moodle_id(file: str) -> str:
-    """The participant's number in "Jane Doe_1234567_assignsubmission_file/name.ipynb", or ""."""
-    named = re.search(r"_(\d+)_assignsubmission_", file)
-    return named[1] if named else ""
-
-
 def mistakes(grades: Iterable[Grade]) -> list[tuple[str, str, str, int]]:
     """(exercise, named mistake, what it is, how many submissions made it), the most frequent first."""
     words: dict[tuple[str, str], str] = {}
@@ -176,7 +153,7 @@ def mistakes(grades: Iterable[Grade]) -> list[tuple[str, str, str, int]]:
     return [(id, name, words[id, name], count) for (id, name), count in ranked]
 
 
-def reasons(grade: Grade, run: Run, files: int = 1) -> list[str]:
+def reasons(grade: Grade, run: Run) -> list[str]:
     """Why a teacher should look at a submission, the weightiest first; empty for most."""
     said = []
     for item in grade.items:
@@ -192,6 +169,4 @@ def reasons(grade: Grade, run: Run, files: int = 1) -> list[str]:
         said.append("under half of the points")
     if grade.late:
         said.append("late")
-    if files > 1:
-        said.append(f"handed in {files} files")
     return [line(reason) for reason in said]
