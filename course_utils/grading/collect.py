@@ -173,7 +173,8 @@ def _entries(source: Path, skip: Sequence[Path]) -> list[_Entry]:
         tops = {entry.parts[0] for entry in entries}
         below = {entry.parts[1] for entry in entries if len(entry.parts) > 1}
         top = next(iter(tops), "")
-        wrapped = len(tops) == 1 and (top.lower() in _CONTAINERS or (inside_zip and len(below) > 1))
+        several = len(below) > 1 or below <= _CONTAINERS
+        wrapped = len(tops) == 1 and (top.lower() in _CONTAINERS or (inside_zip and several))
         if "submitted" in tops:  # nbgrader's course folder, with source, release and feedback beside it
             top = "submitted"
         elif not wrapped or not below or _MOODLE.match(top):
