@@ -17,6 +17,7 @@ import typer
 
 from course_utils.authoring import AuthoringError
 from course_utils.claims import Claim, ClaimError, read
+from course_utils.grading import GradingError
 
 NEEDED = {"ipykernel", "jupytext", "nbclient", "nbformat"}  # what a base install may lack
 
@@ -64,15 +65,16 @@ def _told() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("course: interrupted; nothing half-done was written.", err=True)
         raise typer.Exit(130) from None
-    except (AuthoringError, ClaimError) as error:
+    except (AuthoringError, ClaimError, GradingError) as error:
         typer.echo(f"course: {error}", err=True)
         raise typer.Exit(1) from None
     except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
+        if error.name not in NEEDED | {"distributed"}:
             raise
+        extra = "cluster" if error.name == "distributed" else "dev"
         typer.echo(
             f"course: this command needs {error.name}. Install it, in the course's folder, with: "
-            'python -m pip install --constraint constraints.txt --editable ".[dev]"',
+            f'python -m pip install --constraint constraints.txt --editable ".[{extra}]"',
             err=True,
         )
         raise typer.Exit(1) from None
@@ -172,6 +174,81 @@ def claims(
         holding = sum(entry.holds for entry in ledger)
         typer.echo(f"{holding} of {len(ledger)} claims hold.")
     if not all(entry.holds for entry in ledger):
+        raise typer.Exit(1)
+
+
+@app.command()
+def grade(
+    submissions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SUBMISSIONS",
+            help="A folder of notebooks or a folder a student, nbgrader's tree, or an LMS's zip.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Where results go: grades.csv, class.html, feedback/ and more."),
+    ],
+    lesson: Annotated[
+        str, typer.Option(metavar="NN", help="The lesson, such as 04. By default what most notebooks say.")
+    ] = "",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Draw the hidden inputs by this number. By default that of the run before, or a new one.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many processes grade at once. By default one a core.")
+    ] = None,
+    scheduler: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Grade on the Dask cluster at tcp://HOST:PORT instead.")
+    ] = "",
+    require_isolation: Annotated[
+        bool, typer.Option("--require-isolation", help="Do not start where students' code cannot be jailed.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="The longest that one cell of a notebook may run, in seconds.")
+    ] = 10,
+    regrade: Annotated[
+        bool,
+        typer.Option(
+            "--regrade", help="Grade everything again, with new hidden inputs unless --seed is given."
+        ),
+    ] = False,
+) -> None:
+    """Grade a class: points, reasons and feedback for every student.
+
+    Students' cells run in processes of their own, as locked up as this machine allows; another process, which
+    they cannot reach, judges what their functions give. Run it again after a change and only what changed is
+    graded; after an interruption, it goes on where it was. Exits with 0 if every submission could be graded,
+    however few points it earned.
+    """
+    with _told():
+        from course_utils.grading.gradebook import grade_class
+
+        try:
+            done = grade_class(
+                submissions,
+                out,
+                lesson=lesson.zfill(2) if lesson else "",
+                seed=seed,
+                workers=workers,
+                scheduler=scheduler,
+                require_isolation=require_isolation,
+                cell_seconds=timeout,
+                regrade=regrade,
+                say=typer.echo,
+                warn=lambda text: typer.echo(text, err=True),
+            )
+        except KeyboardInterrupt:
+            typer.echo(
+                "course: interrupted. What is graded is kept; the same command goes on from there.", err=True
+            )
+            raise typer.Exit(130) from None
+    if not done:
         raise typer.Exit(1)
 
 

@@ -1,1 +1,5 @@
 """Grading a class: collect submissions, run them in a jail, judge outside it, report."""
+
+
+class GradingError(Exception):
+    """A class cannot be graded, or not here; the message says why and what to do."""

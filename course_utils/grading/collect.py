@@ -18,19 +18,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from course_utils.grading import GradingError
 from course_utils.grading.safe import line
 from course_utils.grading.sheets import Cell, Sheet, Unreadable, lesson_of, read
 
-__all__ = ["Cell", "CollectError", "Sheet", "Submission", "Unreadable", "collect", "content", "read"]
+__all__ = ["Cell", "Sheet", "Submission", "Unreadable", "collect", "content", "read"]
 
 NOTHING = "no file was handed in: the folder is empty"
 LARGEST = 16 << 20  # bytes of a notebook; one with many pictures has about 2 MB
 MOST_FILES = 100_000
 DEEPEST = 12  # folders within folders
-
-
-class CollectError(Exception):
-    """Nothing can be graded here; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def _in_folder(root: Path, skip: Sequence[Path]) -> Iterator[_Entry]:
             found = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
             if not parts:
-                raise CollectError(f"{root} cannot be read: {error.strerror}.") from None
+                raise GradingError(f"{root} cannot be read: {error.strerror}.") from None
             yield _Entry(parts, folder, trouble=f"the folder cannot be read: {error.strerror}")
             continue
         for entry in found:
@@ -133,9 +130,9 @@ def _archive(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise CollectError(f"{path} is not a zip that can be read ({error}). Download it again.") from None
+        raise GradingError(f"{path} is not a zip that can be read ({error}). Download it again.") from None
     except OSError as error:
-        raise CollectError(f"{path} cannot be read: {error.strerror}.") from None
+        raise GradingError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _in_zip(path: Path) -> Iterator[_Entry]:
@@ -162,13 +159,13 @@ def _in_zip(path: Path) -> Iterator[_Entry]:
 def _entries(source: Path, skip: Sequence[Path]) -> list[_Entry]:
     """Everything below `source`, without the folders that hold all of it."""
     if not source.exists():
-        raise CollectError(f"{source} is not there.")
+        raise GradingError(f"{source} is not there.")
     inside_zip = source.is_file()
     entries = []
     for entry in _in_zip(source) if inside_zip else _in_folder(source, skip):
         entries.append(entry)
         if len(entries) > MOST_FILES:
-            raise CollectError(f"{source} holds more than {MOST_FILES:,} files. Is it the right folder?")
+            raise GradingError(f"{source} holds more than {MOST_FILES:,} files. Is it the right folder?")
     while True:
         tops = {entry.parts[0] for entry in entries}
         below = {entry.parts[1] for entry in entries if len(entry.parts) > 1}
@@ -255,14 +252,14 @@ def collect(source: Path, lesson: str = "", *, skip: Sequence[Path] = ()) -> lis
     `source` that are no submissions.
 
     Raises:
-        CollectError: `source` cannot be read, or nobody handed in anything.
+        GradingError: `source` cannot be read, or nobody handed in anything.
     """
     source = Path(source)
     students: dict[tuple[str, str], list[_Owned]] = {}
     for owned in _owned(_entries(source, skip)):
         students.setdefault((unicodedata.normalize("NFC", owned.name), owned.account), []).append(owned)
     if not students:
-        raise CollectError(f"{source} holds no submissions. Give a folder of notebooks, or an LMS's zip.")
+        raise GradingError(f"{source} holds no submissions. Give a folder of notebooks, or an LMS's zip.")
     shown = _shown(list(students))
     found = [_submission(shown[key], key[1], owned, lesson) for key, owned in students.items()]
     return sorted(found, key=lambda submission: (submission.student.casefold(), submission.student))
@@ -391,7 +388,7 @@ def _bytes(path: Path, member: int) -> bytes:
                 data = file.read(LARGEST + 1)  # what the zip says of its size may be a lie
     except OSError as error:
         raise Unreadable(f"it cannot be read: {error.strerror or error}") from None
-    except (CollectError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (GradingError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise Unreadable(f"it cannot be read from the zip: {plain(str(error))}") from None
     except Exception as error:  # zlib.error, lzma.LZMAError: each way of packing has its own
         raise Unreadable(f"it cannot be unpacked: {plain(str(error))}") from None

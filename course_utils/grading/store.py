@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.authoring.files import write
+from course_utils.grading import GradingError
 from course_utils.grading.collect import Submission
 from course_utils.grading.grades import Grade
 
@@ -28,25 +29,23 @@ JUDGING = (
 )  # fmt: skip
 
 
-class StoreError(Exception):
-    """The folder of results cannot be used; the message says why and what to do."""
-
-
 @dataclass(frozen=True)
 class Settings:
-    """What a grade depends on beside the submission."""
+    """What a grade depends on beside the submission, and the folders that no submission may see."""
 
     lesson: str
     seed: int  # of the hidden inputs
     hidden: int = 3  # sets of hidden inputs
     cell_seconds: float = 10.0
     require_isolation: bool = False
+    secret: tuple[str, ...] = ()
 
     def key(self, content: bytes | None, submission: Submission) -> str:
         """Changes with whatever could change the grade, and with what the grade says of the submission."""
         facts = (
             self.lesson, self.seed, self.hidden, self.cell_seconds, judging_code(),
-            submission.student, submission.file, submission.late, submission.problem, submission.notes,
+            submission.student, submission.file, submission.account, submission.late,
+            submission.problem, submission.notes,
         )  # fmt: skip
         known = hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass"))
         known.update(b"\0" if content is None else b"\1" + content)
@@ -110,14 +109,14 @@ def opened(out: Path) -> Iterator[Store]:
     """The store below a folder of results, made where it is not there.
 
     Raises:
-        StoreError: it cannot be written, or another process is grading into it.
+        GradingError: it cannot be written, or another process is grading into it.
     """
     folder = out / "state"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("a")
     except OSError as error:
-        raise StoreError(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from None
+        raise GradingError(f"{folder} cannot be written: {error.strerror}. Choose another --out.") from None
     with lock:
         _lock(lock, out)
         for left in folder.glob(".*.json.*"):  # of a process that was killed while it wrote
@@ -133,4 +132,4 @@ def _lock(file: Any, out: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it, however a process ends
     except OSError:
-        raise StoreError(f"another `course grade` is writing to {out}. Wait for it, or end it.") from None
+        raise GradingError(f"another `course grade` is writing to {out}. Wait for it, or end it.") from None

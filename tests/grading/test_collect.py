@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from course_utils.grading import GradingError
 from course_utils.grading import collect as collecting
-from course_utils.grading.collect import CollectError, Unreadable, collect, content, guess_lesson
+from course_utils.grading.collect import Unreadable, collect, content, guess_lesson
 
 
 def notebook(lesson: str = "04", mark: str = "x = 1") -> bytes:
@@ -278,13 +279,13 @@ def test_the_lesson_is_that_of_most(made):
 
 
 def test_what_cannot_be_graded_at_all_is_said(tmp_path):
-    with pytest.raises(CollectError, match="not there"):
+    with pytest.raises(GradingError, match="not there"):
         collect(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CollectError, match="no submissions"):
+    with pytest.raises(GradingError, match="no submissions"):
         collect(tmp_path / "empty")
     (tmp_path / "x.zip").write_bytes(b"PK nonsense")
-    with pytest.raises(CollectError, match="not a zip"):
+    with pytest.raises(GradingError, match="not a zip"):
         collect(tmp_path / "x.zip")
 
 
