@@ -37,8 +37,16 @@ from course_utils.grading.jail import Ward, limit, shown
 from course_utils.questions.asking import Question, Reply, Trouble, ask
 from course_utils.questions.limit import TimeUp, within
 
-# What the notebooks of the course import; whatever else a student imports is loaded when it is asked for.
-EARLY = ("course_utils.models", "course_utils.runtime", "jaxtyping", "matplotlib.pyplot", "IPython.display")
+# What the notebooks of the course import, and what torch itself imports late, for the first gradient. Whatever
+# else a student imports is loaded when it is asked for.
+EARLY = (
+    "course_utils.models",
+    "course_utils.runtime",
+    "jaxtyping",
+    "matplotlib.pyplot",
+    "IPython.display",
+    "torch.fx.experimental.symbolic_shapes",
+)
 NEVER = 1e6  # seconds: the child waits as long as the grader lets it live
 
 
