@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-import sys
+import contextlib
+import importlib
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -65,14 +66,33 @@ class _Notebook:
 
     def __init__(self, sources: Sequence[str]):
         self.sources = sources
-        self.trees = [_parsed(source) for source in sources]
         self.scope = _Scope()
         self.made_by: dict[str, list[tuple[int, ast.stmt]]] = {}  # name: [(number of the cell, statement)]
-        for number, tree in enumerate(self.trees):
+        trees = [_parsed(source) for source in sources]
+        for number, tree in enumerate(trees):
             self.scope.read(tree.body)
             for statement in tree.body:
                 for name in _changes(statement):
                     self.made_by.setdefault(name, []).append((number, statement))
+        self.patches = [
+            (number, name, node) for number, tree in enumerate(trees) for name, node in self._patches(tree)
+        ]
+
+    def _patches(self, tree: ast.Module) -> Iterator[tuple[str, ast.stmt | ast.expr]]:
+        """Assignments to parts of course_utils: they may change what is taken down of an answer."""
+        for node in ast.walk(tree):
+            targets: list[ast.expr] = []
+            match node:
+                case ast.Assign(targets=targets):
+                    pass
+                case ast.Call(func=function, args=[target, ast.Constant(value=str(attr)), _]):
+                    if "builtins.setattr" in _full_names(function, self.scope):
+                        targets = [ast.Attribute(target, attr, ast.Store())]
+            for target in targets:
+                if isinstance(target, ast.Attribute):
+                    for name in _full_names(target, self.scope):
+                        if _below(name, "course_utils"):
+                            yield name, node
 
 
 # One notebook is searched for the shortcuts of all its exercises, one after the other.
@@ -249,9 +269,9 @@ class _Search:
         self.visited: set[int] = set()
 
     def run(self) -> list[Shortcut]:
-        for number, tree in enumerate(self.notebook.trees):
+        for number, name, node in self.notebook.patches:
             self.cell = number
-            self.patches(tree)
+            self.take_down(f"{name} = ...", node)
         self.reach(self.function)
         while self.waiting:
             for number, statement in self.notebook.made_by.get(self.waiting.pop(), ()):
@@ -265,21 +285,6 @@ class _Search:
         if name not in self.reached:
             self.reached.add(name)
             self.waiting.append(name)
-
-    def patches(self, tree: ast.Module) -> None:
-        """Assignments to parts of course_utils: they may change what is taken down of an answer."""
-        for node in ast.walk(tree):
-            targets = []
-            match node:
-                case ast.Assign(targets=targets):
-                    pass
-                case ast.Call(func=function, args=[target, ast.Constant(value=str(attr)), _]):
-                    if "builtins.setattr" in _full_names(function, self.module):
-                        targets = [ast.Attribute(target, attr, ast.Store(), lineno=node.lineno)]
-            for target in targets:
-                for name in _full_names(target, self.module) if isinstance(target, ast.Attribute) else ():
-                    if _below(name, "course_utils"):
-                        self.take_down(f"{name} = ...", node)
 
     def visit(self, node: ast.AST, scope: _Scope) -> None:
         match node:
@@ -301,8 +306,8 @@ class _Search:
                 return None
             case ast.Import() | ast.ImportFrom():
                 return None
-            case ast.Assign(value=value) if scope is self.module and _full_names(value, scope):
-                return None  # another name for something: it counts where that name is used
+            case ast.Assign() if self.is_alias(node, scope):
+                return None  # it counts where the other name is used
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 inner = _Scope(scope)
                 inner.read([generator.target for generator in node.generators])
@@ -336,6 +341,13 @@ class _Search:
             self.visit(part, scope)
         for part in body:
             self.visit(part, inner)
+
+    def is_alias(self, node: ast.Assign, scope: _Scope) -> bool:
+        """Is this a line of a cell that only gives something another name, and not that of the answer?"""
+        named = all(isinstance(target, ast.Name) for target in node.targets)
+        if not named or scope is not self.module or self.function in _changes(node):
+            return False
+        return bool(_full_names(node.value, scope))
 
     def judge(self, node: ast.expr, scope: _Scope) -> bool:
         """Take `node` down if it stands for something forbidden."""
@@ -402,10 +414,13 @@ def _is(name: str, forbidden: str) -> bool:
     return kept_elsewhere and name.rpartition(".")[2] == forbidden.rpartition(".")[2]
 
 
+@lru_cache(maxsize=1024)
 def _written_in(name: str) -> str:
     """The full name of a thing of the course where it is written, for one that another module hands on."""
     module, _, attr = name.rpartition(".")
-    if not _below(module, "course_utils") or module not in sys.modules:
+    if not _below(module, "course_utils"):
         return name
-    thing = vars(sys.modules[module]).get(attr)
+    thing = None
+    with contextlib.suppress(Exception):
+        thing = vars(importlib.import_module(module)).get(attr)
     return f"{getattr(thing, '__module__', module)}.{attr}"
