@@ -204,7 +204,7 @@ def test_magics_shell_lines_and_hooks_do_nothing(zygote):
         "%matplotlib inline\n!rm -rf x\nfiles = !ls\nassert files == []\n%pip install x\n?print",
         "%%bash\nexit 1",
         "%%time\n" + RATE.strip(),
-        "ip = get_ipython()\nip.events.register('post_run_cell', print)\nip.input_transformers_post.append(1)",
+        "ip = get_ipython()\nip.events.register('post_run_cell', 1)\nip.input_transformers_post.append(1)",
         "from IPython import get_ipython\nfrom IPython.display import display, HTML\n"
         "get_ipython().run_line_magic('load_ext', 'x')\ndisplay(HTML('x'))",
         "from course_utils.checks import check, summary\ncheck('04.1', None)\nsummary('04')",
