@@ -30,6 +30,13 @@ app = typer.Typer(
 )
 
 
+exports = typer.Typer(
+    no_args_is_help=True,
+    help="The grader for systems that teachers already have: Gradescope, GitHub Classroom.",
+)
+app.add_typer(exports, name="export")
+
+
 class Scale(StrEnum):
     """How large a run is."""
 
@@ -250,6 +257,49 @@ def grade(
             raise typer.Exit(130) from None
     if not done:
         raise typer.Exit(1)
+
+
+_LESSON = Annotated[str, typer.Option(metavar="NN", help="The lesson, such as 04.")]
+_INTO = Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write.")]
+
+
+@exports.command()
+def otter(
+    lesson: _LESSON,
+    out: _INTO,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Draw the hidden inputs by this number. By default a new one.")
+    ] = None,
+) -> None:
+    """Write an autograder zip for Gradescope, in the form that otter uses.
+
+    It holds setup.sh, run_autograder and the course's code, and gives everybody the same hidden inputs. Keep
+    it to yourself: it holds the reference solutions. What it holds back of what students write depends on
+    Gradescope's machines: docs/teaching.md.
+    """
+    with _told():
+        from course_utils.grading.export import otter as write_zip
+
+        typer.echo(f"Wrote {write_zip(lesson.zfill(2), out, seed=seed)}")
+
+
+@exports.command()
+def classroom(
+    lesson: _LESSON,
+    out: _INTO,
+    ref: Annotated[
+        str,
+        typer.Option(help="The branch, tag or commit of the course that grades; a commit stays as it is."),
+    ] = "main",
+) -> None:
+    """Write the workflow file for the template repository of a GitHub Classroom assignment.
+
+    It runs in the students' repositories, where they can change it: its points are feedback, not grades.
+    """
+    with _told():
+        from course_utils.grading.export import classroom as write_workflow
+
+        typer.echo(f"Wrote {write_workflow(lesson.zfill(2), out, ref=ref)}")
 
 
 def _entry(entry: Claim) -> str:

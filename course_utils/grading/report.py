@@ -25,8 +25,8 @@ from xml.etree import ElementTree
 from course_utils.authoring.files import write as write_file
 from course_utils.grading import pages
 from course_utils.grading.grades import Grade, ItemGrade
-from course_utils.grading.results import OUTCOMES, Run, complete, remarks
-from course_utils.grading.safe import cell, file_names, line, printable
+from course_utils.grading.results import OUTCOMES, Run, complete, remarks, told
+from course_utils.grading.safe import cell, file_names, line
 
 
 def write(grades: Sequence[Grade], out: Path, *, run: Run) -> list[Path]:
@@ -181,7 +181,7 @@ def _case(grade: Grade, item: ItemGrade) -> ElementTree.Element:
         result = ElementTree.SubElement(case, kind, message=OUTCOMES[item.outcome])
         if kind != "skipped":
             result.set("type", item.outcome)
-            result.text = "\n".join(_told(item))
+            result.text = told(item)
     return case
 
 
@@ -194,15 +194,6 @@ RESULTS = {
     "missing": "skipped",
     "unanswered": "skipped",
 }
-
-
-def _told(item: ItemGrade) -> list[str]:
-    said = []
-    for part in item.parts:
-        if part.finding:
-            said.append(f"{part.name} ({part.points} of {part.out_of}): {part.finding.message}")
-            said += [f"Look at: {part.finding.look}"] if part.finding.look else []
-    return [printable(text) for text in said]
 
 
 def _counts(cases: Sequence[ElementTree.Element]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 from course_utils import checks
 from course_utils.checks.engine import PartVerdict
 from course_utils.grading.grades import Grade, ItemGrade, Outcome
-from course_utils.grading.safe import line
+from course_utils.grading.safe import line, printable
 
 PACKAGE = "attention-course"
 
@@ -112,6 +112,22 @@ def remarks(grade: Grade) -> list[str]:
         said += [f"{item.id}: {note}" for note in item.notes]
         said += [f"{item.id}: uses {use.name} (line {use.line})" for use in item.shortcuts]
     return [line(remark) for remark in said]
+
+
+def told(item: ItemGrade) -> str:
+    """What a student is told of an exercise, as plain text."""
+    said = [OUTCOMES[item.outcome], *item.notes]
+    before = None
+    for part in item.parts:
+        said.append(f"[{'x' if part.points else ' '}] {part.name} ({part.points} of {part.out_of})")
+        if part.finding and part.finding == before:
+            said.append("The same as above.")
+        elif part.finding:
+            before = part.finding
+            said.append(part.finding.message)
+            said += [f"Look at: {part.finding.look}"] if part.finding.look else []
+            said += part.example
+    return printable("\n".join(said))
 
 
 def summary(grades: Sequence[Grade], run: Run) -> str:
