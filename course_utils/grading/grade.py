@@ -199,9 +199,9 @@ def _guarded(reply: Reply | None, inputs: Inputs, exercise: Exercise, became: st
     if reply.trouble:
         return replace(reply, trouble=_told(reply.trouble, exercise), printed="") if hidden else reply
     outputs = reply.outputs if isinstance(reply.outputs, dict) else {}
-    named = outputs.get("changed")
-    changed = [name for name in named if name in inputs] if isinstance(named, (list, tuple)) else []
-    if named and not changed:
+    named = outputs.get("changed", [])
+    changed = [name for name in named if type(name) is str and name in inputs] if type(named) is list else []
+    if not changed and not (type(named) is list and not named):  # forged
         changed = [next(iter(inputs))]
     return replace(reply, outputs=outputs | {"changed": changed}, printed="" if hidden else reply.printed)
 
