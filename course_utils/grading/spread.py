@@ -56,7 +56,7 @@ def grade_here(settings: Settings, submission: Submission, content: bytes | None
         try:
             return grade(submission, content, exam, zygote, cell_seconds=settings.cell_seconds)
         except Exception:
-            _end_zygote()  # it may be what broke
+            end_zygote()  # it may be what broke
             if not left:
                 raise
     raise AssertionError("not reached")
@@ -72,7 +72,7 @@ def _ready(settings: Settings) -> tuple[Exam, Zygote]:
             raise GradingError(f"isolation is required and not to be had here: {'; '.join(isolation.words)}.")
         _own.zygote = Zygote(isolation, hidden=settings.secret)
         _own.zygote.__enter__()
-        atexit.register(_end_zygote)
+        atexit.register(end_zygote)
     with _lock:
         if settings not in _exams:
             _exams.clear()
@@ -80,7 +80,8 @@ def _ready(settings: Settings) -> tuple[Exam, Zygote]:
         return _exams[settings], _own.zygote
 
 
-def _end_zygote() -> None:
+def end_zygote() -> None:
+    """Ends the process that this one grades with, if there is one."""
     zygote, _own.zygote = getattr(_own, "zygote", None), None
     if zygote is not None:
         with suppress(OSError):
