@@ -30,8 +30,10 @@ def find(id: str) -> Exercise:
     return next(exercise for exercise in exercises(id.partition(".")[0]) if exercise.question is question)
 
 
-def check(id: str, answer: Callable) -> None:
+def check(id: str, answer: Callable) -> int | None:
     """Print what is right and what is wrong with an answer, and remember its points for `summary`.
+
+    Returns nothing, but while nbgrader grades or validates: the points, which it takes for those of the cell.
 
     Never raises for a wrong answer; what the answer itself raises is shown, short, with its line.
     """
@@ -39,16 +41,15 @@ def check(id: str, answer: Callable) -> None:
         exercise = find(id)
     except LookupError as error:
         print(error)
-        return
+        return None
     problem = _not_an_answer(exercise, answer)
     if problem:
         _latest.pop(id, None)
         print(f"{exercise.id} {exercise.title}: {problem}")
-        _hold(0, exercise.points)
-        return
+        return _hold(0, exercise.points)
     _latest[id] = found = verdict(exercise, answer)
     print(found.text())
-    _hold(found.points, found.out_of)
+    return _hold(found.points, found.out_of)
 
 
 def verdict(exercise: Exercise, answer: Callable) -> Verdict:
@@ -94,11 +95,12 @@ def summary(lesson: str) -> None:
     _hold(earned, possible)
 
 
-def _hold(earned: int, possible: int) -> None:
-    """Under nbval, raise for missing points.
+def _hold(earned: int, possible: int) -> int | None:
+    """Under nbval, raise for missing points; under nbgrader, give those earned.
 
     nbval compares what a cell prints with what the notebook stores. A reader who runs and saves the notebook
     stores their own verdicts, and a wrong one would agree with itself.
     """
     if "::Cell " in os.environ.get("PYTEST_CURRENT_TEST", "") and earned < possible:
         raise AssertionError(f"{earned} of {possible} points")
+    return earned if "NBGRADER_EXECUTION" in os.environ else None

@@ -82,6 +82,15 @@ def test_parts_that_pass_keep_their_points(capsys):
     assert "1 of 2 points" in text and "[x] the real words" in text and "[ ] empty sentences" in text
 
 
+def test_nbgrader_gets_the_points_and_a_notebook_nothing(monkeypatch):
+    def partly(scores, mask):
+        return torch.softmax(lesson04._filled(scores, mask), -1)
+
+    assert check("04.1", partly) is None
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    assert check("04.1", partly) == 1 and check("04.1", None) == 0
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
