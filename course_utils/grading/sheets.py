@@ -269,8 +269,9 @@ def read(data: bytes, asked: Iterable[Asked]) -> Sheet:
         answering = _answering(question, run, said)
         stubs = [cell for cell in answering if _stub_in(cell, question.function)]
         if stubs and len(stubs) < len(answering):
-            # A copied stub below the answer would hide it.
-            run = [cell for cell in run if cell not in stubs or len(cell.names) > 1]
+            # A copied stub below the answer would hide it. It stays where it alone defines something else.
+            others = {name for cell in run if cell not in stubs for name in cell.names}
+            run = [cell for cell in run if cell not in stubs or not cell.names.keys() <= others]
             said.append(f"left out: the unanswered copy in {_cells([cell.number for cell in stubs])}")
             answering = [cell for cell in answering if cell not in stubs]
         if len(answering) > 1:
