@@ -47,7 +47,7 @@ if ! find_python >/dev/null; then
     apt-get install -y -qq python3.12 python3.12-venv || apt-get install -y -qq python3.11 python3.11-venv
 fi
 "$(find_python)" -m venv venv
-venv/bin/python -m pip install --quiet --constraint course/constraints.txt ./course
+venv/bin/python -m pip install --quiet --constraint course/constraints.txt "./course[grade]"
 """
 
 RUN = Template("""\
@@ -89,7 +89,7 @@ jobs:
         with:
           python-version: "3.12"
       - name: Install the course
-        run: python -m pip install --quiet "attention-course @ git+$address@$ref"
+        run: python -m pip install --quiet "attention-course[grade] @ git+$address@$ref"
       - name: Grade
         id: course
         run: |

@@ -130,7 +130,7 @@ def test_setup_installs_the_course_that_the_zip_holds(gradescope):
     run(script, gradescope, LOG=str(log))
     asked = log.read_text().splitlines()
     assert asked[-2] == "-m venv venv"
-    assert asked[-1].endswith("--constraint course/constraints.txt ./course")
+    assert asked[-1].endswith("--constraint course/constraints.txt ./course[grade]")
     shipped = {path.relative_to(source / "course") for path in (source / "course").rglob("*.py")}
     assert shipped == {path.relative_to(ROOT) for path in (ROOT / "course_utils").rglob("*.py")}
     assert (source / "course" / "pyproject.toml").read_bytes() == (ROOT / "pyproject.toml").read_bytes()
