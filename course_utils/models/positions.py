@@ -36,6 +36,7 @@ def rotary(
     Raises ValueError for an odd width.
     """
     angles = positions[:, None] * frequencies(x.shape[-1], base, x.device)  # (length, width / 2)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)  # (*batch, length, width / 2) each
-    return torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1).flatten(-2)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # complex numbers have no half precision
+    turns = torch.polar(torch.ones_like(angles), angles)  # a pair is a complex number, and this one turns it
+    pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)).contiguous())  # (*batch, length, width / 2)
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
