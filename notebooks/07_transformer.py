@@ -288,7 +288,7 @@ figures.curve(
 # that one batch chose. The paper's remedy is **warm-up**: begin with a rate near 0 and raise it over the first steps,
 # while the averages in Adam settle. Do both orders need it?
 #
-# > **Predict first.** three runs of a stack of 8 layers: post-LN with the full rate from the first step; post-LN with
+# > **Predict first.** Three runs of a stack of 8 layers: post-LN with the full rate from the first step; post-LN with
 # > a rate that rises over most of the run; pre-LN with the full rate at once. In which order will they end?
 
 # %%
