@@ -62,7 +62,8 @@ def _ask_step(answer: Callable, inputs: Inputs) -> Outputs:
         tensors |= {name: leaf.clone() for name, leaf in leaves.items()}
     sizes = inputs["weight_ih"].shape[1], inputs["weight_hh"].shape[1]
     dtype = tensors["state"].dtype
-    cell = torch.nn.utils.skip_init(torch.nn.GRUCell, *sizes, dtype=dtype)  # leaves a reader's seed as it is
+    with torch.random.fork_rng(devices=[]):  # leaves a reader's seed as it is
+        cell = torch.nn.GRUCell(*sizes, dtype=dtype)
     cell.load_state_dict({name: tensor(inputs[name]) for name in CELL_WEIGHTS})
 
     outputs: Outputs = {}
