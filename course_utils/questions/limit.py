@@ -52,6 +52,33 @@ def within(seconds: float, function: Callable[[], Result], file: str = "") -> Re
                 signal.signal(signal.SIGINT, watch.previous)
 
 
+def alarmed(seconds: float, function: Callable[[], Result], file: str = "") -> Result:
+    """As `within`, but by the system's own timer, which costs a tenth of a thread; not on Windows.
+
+    Other alarms of the process are put off, and a function that sets an alarm itself loses its limit: for
+    processes whose end somebody else sees to.
+    """
+    watch = _Watch(seconds, file)
+    tracing = sys.gettrace()
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        watch.sent += 1
+        watch.on_interrupt(number, frame)
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    try:
+        watch.running = True
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+        return function()
+    finally:
+        watch.running = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if watch.handled:
+            sys.settrace(tracing)
+        if previous is not None:
+            signal.signal(signal.SIGALRM, previous)
+
+
 class _Watch:
     def __init__(self, seconds: float, file: str):
         self.seconds, self.file = seconds, file

@@ -326,7 +326,7 @@ def test_the_child_holds_no_descriptor_but_its_own_and_starts_as_one_thread(stro
         print(held, threading.active_count())
     """)
     given = answers(strong, cells(told), cases_of("04.5"))
-    assert given.replies["04.5"][0][0][0].printed == "[0, 1, 2, 3] 2\n"  # one thread watches the time
+    assert given.replies["04.5"][0][0][0].printed == "[0, 1, 2, 3] 1\n"
 
 
 @ON_LINUX
