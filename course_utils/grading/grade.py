@@ -75,38 +75,44 @@ def grade(
         sheet = read(content, exam.questions)
     except Unreadable as error:
         outcome: Outcome = "missing" if submission.problem == NOTHING else "unreadable"
-        items = tuple(_without(exercise, outcome) for exercise in exam.exercises)
-        return _grade(submission, exam, items, (str(error),), begun)
+        items = tuple(without(exercise, outcome) for exercise in exam.exercises)
+        return graded(submission, exam.lesson, items, (str(error),), begun)
     notes = list(sheet.notes)
     theirs = lesson_of(content, submission.file)
     if theirs not in ("", exam.lesson):
         notes.append(f"a notebook of lesson {theirs}; graded as lesson {exam.lesson}")
     if not sheet.cells:
         notes.append("there is no code in it")
-        items = tuple(_without(exercise, "missing", sheet) for exercise in exam.exercises)
-        return _grade(submission, exam, items, notes, begun)
+        items = tuple(without(exercise, "missing", sheet) for exercise in exam.exercises)
+        return graded(submission, exam.lesson, items, notes, begun)
     given = answers(zygote, sheet.cells, exam.asked, cell_seconds=cell_seconds)
     notes += given.notes
     items = tuple(_item(exercise, exam.keys[exercise.id], sheet, given) for exercise in exam.exercises)
-    return _grade(submission, exam, items, notes, begun)
+    return graded(submission, exam.lesson, items, notes, begun)
 
 
-def _grade(
-    submission: Submission, exam: Exam, items: tuple[ItemGrade, ...], notes: Sequence[str], begun: float
+def graded(
+    submission: Submission,
+    lesson: str,
+    items: tuple[ItemGrade, ...],
+    notes: Sequence[str],
+    begun: float | None = None,
 ) -> Grade:
+    """The grade of a submission, made since `begun`."""
     return Grade(
         submission.student,
         submission.file,
-        exam.lesson,
+        lesson,
         items,
         (*submission.notes, *notes),
         submission.late,
-        round(time.monotonic() - begun, 3),
+        0.0 if begun is None else round(time.monotonic() - begun, 3),
         submission.account,
     )
 
 
-def _without(exercise: Exercise, outcome: Outcome, sheet: Sheet | None = None) -> ItemGrade:
+def without(exercise: Exercise, outcome: Outcome, sheet: Sheet | None = None) -> ItemGrade:
+    """An exercise that no answer was judged to."""
     notes = sheet.found.get(exercise.id, ()) if sheet else ()
     return ItemGrade(exercise.id, exercise.title, outcome, _no_points(exercise), notes)
 
@@ -118,7 +124,7 @@ def _no_points(exercise: Exercise) -> tuple[PartVerdict, ...]:
 def _item(exercise: Exercise, keys: Sequence[Key], sheet: Sheet, given: Answers) -> ItemGrade:
     became = given.outcome.get(exercise.id, "missing")
     if became == "missing":
-        return _without(exercise, "missing", sheet)
+        return without(exercise, "missing", sheet)
     verdicts: list[Verdict] = []
     for key, replies in zip(keys, given.replies[exercise.id], strict=True):
         # What no case of the notebook passes need not be looked at again, which keeps wrong answers cheap.

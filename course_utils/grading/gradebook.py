@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from course_utils.checks.engine import PartVerdict
-from course_utils.grading import GradingError, report
+from course_utils.grading import GradingError
 from course_utils.grading.collect import Submission, collect, content, guess_lesson
-from course_utils.grading.grades import Grade, ItemGrade
-from course_utils.grading.results import Run, summary
+from course_utils.grading.jail import Isolation
 from course_utils.grading.sheets import Unreadable
-from course_utils.grading.spread import Job, isolation_at, spread
+from course_utils.grading.spread import Job, isolation_at, spread, warm
 from course_utils.grading.store import Settings, Store, opened
+
+if TYPE_CHECKING:
+    from course_utils.grading.grades import Grade
+
+CHECKS = Path(__file__).parent.parent / "checks"
 
 
 def grade_class(
@@ -49,12 +53,11 @@ def grade_class(
     if not lesson:
         lesson = guess_lesson(submissions)
         submissions = collect(source, lesson, skip=[out])
-    run = _run(lesson)
-    isolation = isolation_at(scheduler)
-    words = tuple(word for found in isolation.values() for word in found.words)
-    strong = all(found.strong for found in isolation.values())
-    if not strong:
-        told = [f"{place}: {word}" for place, found in isolation.items() for word in found.words]
+    _check_lesson(lesson)
+    places = isolation_at(scheduler)
+    isolation = min(places.values(), key=lambda found: found.strong)  # the weakest of them
+    if not isolation.strong:
+        told = [f"{place}: {word}" for place, found in places.items() for word in found.words]
         if require_isolation:
             raise GradingError("\n  ".join(["isolation is required, and not all of it is to be had.", *told]))
         warn("\n  ".join(["WARNING: what students wrote is not fully isolated.", *told]))
@@ -67,49 +70,45 @@ def grade_class(
             secret=(str(source.resolve()), str(out.resolve())),
         )
         say(f"Lesson {lesson}: {len(submissions)} submissions; hidden inputs drawn by seed {settings.seed}.")
-        grades = {} if regrade else dict(_kept(submissions, settings, store))
+        held = {} if regrade else _held(submissions, settings, store)
+        if not scheduler and len(held) < len(submissions):
+            warm()  # beside this process, which loads torch for what follows
+        grades = {
+            number: grade for number, job in held.items() if (grade := store.load(job.submission, job.key))
+        }
         kept = len(grades)
-        jobs = (
-            _job(number, submission, settings)
-            for number, submission in enumerate(submissions)
-            if number not in grades
+        failed = {}
+        missing = [number for number in range(len(submissions)) if number not in grades]
+        spreading = spread(
+            (_job(number, submissions[number], settings) for number in missing),
+            settings,
+            workers=min(len(missing), workers or _cores()),
+            isolation=isolation,
+            scheduler=scheduler,
         )
-        workers = min(len(submissions) - kept, workers or _cores())
-        failed = []
         bar = tqdm(total=len(submissions), initial=kept, unit="submission", disable=None)
-        with bar, closing(spread(jobs, settings, workers=workers, scheduler=scheduler)) as done:
-            for job, answer in done:
-                if isinstance(answer, Grade):
+        with bar, closing(spreading):
+            for job, answer in spreading:
+                if isinstance(answer, str):  # not kept, so that the next run tries it again
+                    failed[job.number] = answer
+                else:
                     store.save(job.submission, job.key, answer)
-                else:  # and not kept, so that the next run tries it again
-                    failed.append(f"{job.submission.student}: {answer}")
-                    answer = _ungraded(job.submission, run, answer)
-                grades[job.number] = answer
+                    grades[job.number] = answer
                 bar.update()
-        run = Run.of(
-            lesson,
-            seed=settings.seed,
-            hidden=settings.hidden,
-            strong=strong,
-            isolation=words,
-            seconds=round(time.monotonic() - begun, 1),
-        )
-        ordered = [grades[number] for number in range(len(submissions))]
-        report.write(ordered, out, run=run)
-    for failure in failed:
-        warn(f"NOT GRADED: {failure}")
+        last = _report(submissions, grades, failed, settings, isolation, begun, out)
+    for number, why in failed.items():
+        warn(f"course: NOT GRADED: {submissions[number].student}: {why}")
     before = f", {kept} of them kept from before" if kept else ""
-    say(f"{summary(ordered, run)} {time.monotonic() - begun:.0f} s{before}. See {out / 'class.html'}")
+    say(f"{last} {time.monotonic() - begun:.0f} s{before}. See {out / 'class.html'}")
     return not failed
 
 
-def _run(lesson: str) -> Run:
+def _check_lesson(lesson: str) -> None:
+    known = sorted(path.stem.removeprefix("lesson") for path in CHECKS.glob("lesson??.py"))
     if not lesson:
         raise GradingError("no notebook here says which lesson it belongs to. Name it: --lesson 04")
-    try:
-        return Run.of(lesson, seed=0)
-    except LookupError as error:
-        raise GradingError(f"{error} Name one with --lesson.") from None
+    if lesson not in known:
+        raise GradingError(f'there is no lesson "{lesson}" with exercises. There are {", ".join(known)}.')
 
 
 def _cores() -> int:
@@ -127,29 +126,46 @@ def _job(number: int, submission: Submission, settings: Settings) -> Job:
     return Job(number, submission, data, settings.key(data, submission))
 
 
-def _kept(submissions: Sequence[Submission], settings: Settings, store: Store) -> Iterator[tuple[int, Grade]]:
-    """The grades of an earlier run that still hold, by the submission's place."""
-    for number, submission in enumerate(submissions):
-        job = _job(number, submission, settings)
-        known = store.load(job.submission, job.key)
-        if known is not None:
-            yield number, known
+def _held(submissions: Sequence[Submission], settings: Settings, store: Store) -> dict[int, Job]:
+    """The submissions whose grade of an earlier run still holds, by their places, without their bytes."""
+    jobs = (_job(number, submission, settings) for number, submission in enumerate(submissions))
+    return {job.number: replace(job, content=None) for job in jobs if store.holds(job.submission, job.key)}
 
 
-def _ungraded(submission: Submission, run: Run, why: str) -> Grade:
+def _report(
+    submissions: Sequence[Submission],
+    grades: Mapping[int, Grade],
+    failed: Mapping[int, str],
+    settings: Settings,
+    isolation: Isolation,
+    begun: float,
+    out: Path,
+) -> str:
+    """Writes the results, and returns the line that sums them up."""
+    from course_utils.grading import report
+    from course_utils.grading.results import Run, summary
+
+    run = Run.of(
+        settings.lesson,
+        seed=settings.seed,
+        hidden=settings.hidden,
+        strong=isolation.strong,
+        isolation=tuple(isolation.words),
+        seconds=round(time.monotonic() - begun, 1),
+    )
+    ordered = [
+        grades[number] if number in grades else _ungraded(submission, settings, failed[number])
+        for number, submission in enumerate(submissions)
+    ]
+    report.write(ordered, out, run=run)
+    return summary(ordered, run)
+
+
+def _ungraded(submission: Submission, settings: Settings, why: str) -> Grade:
     """What stands in the results where grading itself failed: no points, and a word to the teacher."""
-    items = tuple(
-        ItemGrade(asked.id, asked.title, "died", (PartVerdict("the exercise", 0, asked.points),))
-        for asked in run.exercises
-    )
-    notes = (*submission.notes, f"NOT GRADED, please look at it: {why}")
-    return Grade(
-        submission.student,
-        submission.file,
-        run.lesson,
-        items,
-        notes,
-        submission.late,
-        0.0,
-        submission.account,
-    )
+    from course_utils.checks import exercises
+    from course_utils.grading.grade import graded, without
+
+    items = tuple(without(exercise, "died") for exercise in exercises(settings.lesson))
+    notes = (f"NOT GRADED, please look at it and grade again: {why}",)
+    return graded(submission, settings.lesson, items, notes)

@@ -83,7 +83,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.option.course_grade:
-        from course_utils.grading.spread import end_zygote
+        from course_utils.grading.worker import end_zygote
 
         end_zygote()
 
@@ -136,7 +136,7 @@ class _Submission(pytest.Collector):
     def grade(self) -> Grade:
         """The grade of the submission, which runs when the first of its items asks for it."""
         from course_utils.grading.collect import Unreadable, content
-        from course_utils.grading.spread import grade_here
+        from course_utils.grading.worker import grade_here
 
         if self._grade is None:
             submission, data = self.submission, None

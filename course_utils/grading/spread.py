@@ -1,30 +1,32 @@
 """Spread the grading of a class over processes: local ones, or the workers of a Dask cluster.
 
-Both run `grade_here` on one submission at a time, and hand back a grade as soon as it is there. What a
-process needs for it (the exam with its right outputs, and the zygote) it makes once and keeps.
+Both run `worker.grade_here` on one submission at a time, and hand back a grade as soon as it is there.
+Nothing here loads torch, so that the processes which need it can start beside this one.
 """
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
-import signal
-import threading
-import traceback
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from course_utils.grading import GradingError
 from course_utils.grading.collect import Submission
-from course_utils.grading.grade import Exam, grade
-from course_utils.grading.grades import Grade
 from course_utils.grading.jail import Isolation, probe
-from course_utils.grading.run import Zygote
 from course_utils.grading.store import Settings, judging_code
 
+if TYPE_CHECKING:
+    from course_utils.grading.grades import Grade
+
+WORKER = "course_utils.grading.worker"
+# A fork server loads torch once for all processes, and holds none of our files and pipes open in them.
+CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+PATIENCE = 20  # seconds to reach a cluster, and for a process to put away what it works with
 TRIES = 2  # for a submission in whose course a process ended
 
 
@@ -36,56 +38,6 @@ class Job:
     submission: Submission
     content: bytes | None
     key: str
-
-
-# --- in the process that grades -----------------------------------------------------------------------------
-
-_own = threading.local()  # a thread of a Dask worker has its own zygote
-_exams: dict[Settings, Exam] = {}
-_lock = threading.Lock()
-
-
-def grade_here(settings: Settings, submission: Submission, content: bytes | None) -> Grade:
-    """The grade of one submission, made in this process.
-
-    Raises:
-        GradingError: isolation is required, and this machine has none.
-    """
-    for left in (1, 0):
-        exam, zygote = _ready(settings)
-        try:
-            return grade(submission, content, exam, zygote, cell_seconds=settings.cell_seconds)
-        except Exception:
-            end_zygote()  # it may be what broke
-            if not left:
-                raise
-    raise AssertionError("not reached")
-
-
-def _ready(settings: Settings) -> tuple[Exam, Zygote]:
-    if getattr(_own, "zygote", None) is None:
-        import torch
-
-        torch.set_num_threads(1)  # the processes are as many as the cores
-        isolation = probe()
-        if settings.require_isolation and not isolation.strong:
-            raise GradingError(f"isolation is required and not to be had here: {'; '.join(isolation.words)}.")
-        _own.zygote = Zygote(isolation, hidden=settings.secret)
-        _own.zygote.__enter__()
-        atexit.register(end_zygote)
-    with _lock:
-        if settings not in _exams:
-            _exams.clear()
-            _exams[settings] = Exam(settings.lesson, settings.seed, settings.hidden)
-        return _exams[settings], _own.zygote
-
-
-def end_zygote() -> None:
-    """Ends the process that this one grades with, if there is one."""
-    zygote, _own.zygote = getattr(_own, "zygote", None), None
-    if zygote is not None:
-        with suppress(OSError):
-            zygote.__exit__(None, None, None)
 
 
 def isolation_at(scheduler: str = "") -> dict[str, Isolation]:
@@ -100,30 +52,40 @@ def isolation_at(scheduler: str = "") -> dict[str, Isolation]:
         return {f"the worker {address}": found for address, found in client.run(probe).items()}
 
 
-# --- local processes ----------------------------------------------------------------------------------------
+def warm() -> None:
+    """Start to load, beside this process, what those that grade will need."""
+    if CONTEXT.get_start_method() == "forkserver":
+        forkserver.set_forkserver_preload([WORKER])
+        forkserver.ensure_running()
 
 
 def spread(
-    jobs: Iterable[Job], settings: Settings, *, workers: int, scheduler: str = ""
+    jobs: Iterable[Job], settings: Settings, *, workers: int, isolation: Isolation, scheduler: str = ""
 ) -> Iterator[tuple[Job, Grade | str]]:
     """Each job with its grade, in the order in which they are done, or with the reason why there is none.
 
-    `jobs` are drawn as they are needed, so that no more submissions are in memory than are in work. With a
-    `scheduler` ("tcp://...") the workers of its Dask cluster grade, otherwise `workers` processes here.
+    Close it (contextlib.closing), whatever happens, and its processes are gone. `jobs` are drawn as they are
+    needed, so that no more submissions are in memory than are in work. With a `scheduler` ("tcp://...") the
+    workers of its Dask cluster grade, otherwise `workers` processes here.
 
     Raises:
         GradingError: nothing can be graded: no worker starts, or no cluster answers.
     """
-    yield from _on_cluster(jobs, settings, scheduler) if scheduler else _here(jobs, settings, workers)
+    if scheduler:
+        yield from _on_cluster(jobs, settings, scheduler)
+    else:
+        yield from _here(jobs, settings, workers, isolation)
+
+
+# --- local processes ----------------------------------------------------------------------------------------
 
 
 class _Worker:
     """A process that grades what comes through its pipe; it ends when the other end closes."""
 
-    def __init__(self, settings: Settings) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, settings), daemon=True)
+    def __init__(self, settings: Settings, isolation: Isolation) -> None:
+        self.pipe, theirs = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=_work, args=(theirs, settings, isolation), daemon=True)
         self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -134,37 +96,27 @@ class _Worker:
         with suppress(OSError):  # a process that is gone is found when its pipe is read
             self.pipe.send((job.submission, job.content))
 
-    def end(self) -> None:
+    def leave(self) -> None:
+        """Have it end, also in the middle of a submission."""
         self.pipe.close()
+        self.process.terminate()
+
+    def end(self) -> None:
+        self.leave()
+        self.process.join(PATIENCE)
         self.process.kill()
         self.process.join()
 
 
-def _work(pipe: Connection, settings: Settings) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the process that has the terminal
-    with suppress(EOFError, OSError):
-        try:
-            _ready(settings)
-        except Exception as error:
-            pipe.send(("refused", _in_words(error)))
-            return
-        while True:
-            submission, content = pipe.recv()
-            try:
-                answer: Any = ("graded", grade_here(settings, submission, content))
-            except Exception as error:
-                answer = ("failed", _in_words(error))
-            pipe.send(answer)
+def _work(pipe: Connection, settings: Settings, isolation: Isolation) -> None:
+    from course_utils.grading.worker import work
+
+    work(pipe, settings, isolation)
 
 
-def _in_words(error: BaseException) -> str:
-    if isinstance(error, GradingError):
-        return str(error)
-    places = [f" ({frame.name}, line {frame.lineno})" for frame in traceback.extract_tb(error.__traceback__)]
-    return f"{type(error).__name__}: {error}{(places or [''])[-1]}"
-
-
-def _here(jobs: Iterable[Job], settings: Settings, count: int) -> Iterator[tuple[Job, Grade | str]]:
+def _here(
+    jobs: Iterable[Job], settings: Settings, count: int, isolation: Isolation
+) -> Iterator[tuple[Job, Grade | str]]:
     waiting = iter(jobs)
     again: list[tuple[Job, int]] = []
     workers: list[_Worker] = []
@@ -178,7 +130,7 @@ def _here(jobs: Iterable[Job], settings: Settings, count: int) -> Iterator[tuple
         return job is not None
 
     try:
-        workers += [_Worker(settings) for _ in range(count)]
+        workers += [_Worker(settings, isolation) for _ in range(count)]
         for worker in workers:
             occupy(worker)
         while busy := {worker.pipe: worker for worker in workers if worker.job}:
@@ -195,13 +147,15 @@ def _here(jobs: Iterable[Job], settings: Settings, count: int) -> Iterator[tuple
                         again.append((job, tries))
                     else:
                         yield job, f"the process that graded it ended {tries} times (exit code {code})"
-                    workers.append(worker := _Worker(settings))
+                    workers.append(worker := _Worker(settings, isolation))
                 else:
                     if kind == "refused":
                         raise GradingError(answer)
                     yield job, answer
                 occupy(worker)
     finally:
+        for worker in workers:
+            worker.leave()
         for worker in workers:
             worker.end()
 
@@ -214,7 +168,7 @@ def _client(scheduler: str) -> Any:
     from distributed import Client
 
     try:
-        client = Client(scheduler, timeout=30, set_as_default=False)
+        client = Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise GradingError(f"no Dask scheduler answers at {scheduler}: {error}") from None
     try:
@@ -238,10 +192,12 @@ def _client(scheduler: str) -> Any:
 def _on_cluster(jobs: Iterable[Job], settings: Settings, scheduler: str) -> Iterator[tuple[Job, Grade | str]]:
     from distributed import as_completed
 
+    from course_utils.grading.worker import grade_here, in_words
+
     with _client(scheduler) as client:
         waiting = iter(jobs)
         running: dict[Any, Job] = {}
-        done = as_completed()
+        done = as_completed(loop=client.loop)
 
         def submit() -> None:
             job = next(waiting, None)
@@ -262,7 +218,7 @@ def _on_cluster(jobs: Iterable[Job], settings: Settings, scheduler: str) -> Iter
                 error = future.exception()
                 if isinstance(error, GradingError):
                     raise error
-                yield job, f"the cluster could not grade it: {_in_words(error)}"
+                yield job, f"the cluster could not grade it: {in_words(error)}"
             else:
                 raise GradingError("the Dask scheduler went away. What is graded is kept: run it again.")
             submit()

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from course_utils.authoring.files import write
 from course_utils.grading import GradingError
 from course_utils.grading.collect import Submission
-from course_utils.grading.grades import Grade
+
+if TYPE_CHECKING:
+    from course_utils.grading.grades import Grade
 
 # What decides on points, within course_utils. How results are stored, spread and shown does not.
 JUDGING = (
@@ -71,11 +73,22 @@ class Store:
 
     def load(self, submission: Submission, key: str) -> Grade | None:
         """The grade of a submission, if it was made from the same `key`."""
+        if not self.holds(submission, key):
+            return None
+        from course_utils.grading.grades import Grade  # which loads torch
+
         try:
             plain = json.loads(self._path(submission).read_text(encoding="utf-8"))
-            return Grade.from_dict(plain["grade"]) if plain["key"] == key else None
-        except (OSError, ValueError, KeyError, TypeError):  # not there, or not what this version writes
+            return Grade.from_dict(plain["grade"])
+        except (OSError, ValueError, KeyError, TypeError):  # not what this version writes
             return None
+
+    def holds(self, submission: Submission, key: str) -> bool:
+        """Is there a grade of a submission that was made from this `key`?"""
+        try:
+            return json.loads(self._path(submission).read_text(encoding="utf-8"))["key"] == key
+        except (OSError, ValueError, KeyError, TypeError):  # not there, or broken
+            return False
 
     def save(self, submission: Submission, key: str, grade: Grade) -> None:
         """Keeps a grade; whoever looks, whenever this stops, finds the old one or the new one."""

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,9 +16,17 @@ import pytest
 from handed import exercises, packed, right, with_cell
 
 CALL = [sys.executable, "-c", "from course_utils.cli import app; app()", "grade"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb", "COLUMNS": "100"}
+SCRATCH = Path(tempfile.gettempdir()) / f"grade-{os.getpid()}"  # short, for the sockets in it
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb", "COLUMNS": "100", "TMPDIR": str(SCRATCH)}
 WAIT = 120  # seconds, for what takes two on an idle machine
 FORKS = pytest.mark.skipif(sys.platform != "linux", reason="signals and forked children as on Linux")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def scratch():
+    SCRATCH.mkdir(exist_ok=True)
+    yield
+    SCRATCH.rmdir()  # which fails if something was left behind
 
 
 def course(*arguments: object) -> subprocess.CompletedProcess:
