@@ -204,3 +204,21 @@ def test_cases_and_replies_are_plain(exercise):
     cases = engine.draw(exercise, 0)
     replies = engine.ask(exercise, exercise.variants[0].answer, cases)
     assert plain(cases) and plain([r.outputs for part in replies for r in part])
+
+
+def test_counting_the_layers_of_06_6_tells_nothing():
+    """An answer that knows by heart what is right of the visible cases fails on others."""
+    exercise = checks.find("06.6")
+    known = engine.Key(exercise, engine.draw(exercise, checks.SEED))
+    right = [bool(v) for case in range(2) for v in known.expected(0, case)["verdicts"]]
+
+    def by_heart():
+        said = iter(right * 2)
+        return lambda layer, x: next(said)
+
+    points = []
+    for seed in (checks.SEED, 21, 22):
+        cases = engine.draw(exercise, seed)
+        replies = engine.ask(exercise.question, by_heart(), cases)
+        points.append(engine.judge(exercise, cases, replies).points)
+    assert points == [exercise.points, 0, 0]
