@@ -35,7 +35,11 @@ with contextlib.suppress(ImportError):  # Windows has none
     import resource
 
 PACKAGE = Path(__file__).resolve().parent.parent
-SECRET = tuple(str(PACKAGE / name) for name in ("checks", "authoring", "grading"))
+SECRET = (
+    *(str(PACKAGE / name) for name in ("checks", "authoring", "grading")),
+    # Out of sight anyway, unless somebody keeps the course in a folder that Python lives in.
+    *(str(PACKAGE.parent / name) for name in ("solutions", "notebooks", "exercises", "tests", ".git")),
+)
 
 MEMORY = 2 << 30  # bytes of address space that student code may take on top of what is loaded
 DISK = 64 << 20  # bytes of scratch, and of each file

@@ -127,7 +127,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 def change_root(place: str, shown: Iterable[str], covered: Iterable[str], writable: Iterable[str]) -> None:
     """Make the root anew, on the empty folder `place`: nothing is there but the paths `shown`, read-only.
 
-    Folders in `covered` are empty there; those in `writable` are for others to mount on.
+    Folders and files in `covered` are empty there; folders in `writable` are for others to mount on.
     """
     mount_memory(place, 1 << 20, 4096, "755")
     for path in shown:
@@ -146,6 +146,8 @@ def change_root(place: str, shown: Iterable[str], covered: Iterable[str], writab
         if os.path.isdir(place + path):
             mount_memory(place + path, 4096, 2, "755")
             _set_flags(place + path, _READ_ONLY)
+        elif os.path.isfile(place + path):
+            _bind("/dev/null", place + path, devices=True)
     os.makedirs(f"{place}/dev", exist_ok=True)
     for name in DEVICES:
         Path(f"{place}/dev/{name}").touch()

@@ -16,6 +16,7 @@ import json
 import linecache
 import os
 import pkgutil
+import platform
 import random
 import signal
 import socket
@@ -63,6 +64,7 @@ def preload() -> None:
     ):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    platform.python_version()  # which the first cell of every notebook prints, and which is worked out once
     torch.set_num_threads(1)
 
 

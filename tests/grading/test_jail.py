@@ -1,5 +1,6 @@
 """The jail: what the probe says is what a process in it finds, and nothing is promised that does not hold."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -154,6 +155,73 @@ def test_what_is_hidden_is_left_out_of_its_folder(tmp_path):
     assert seen == {str(tmp_path / "a"), str(tmp_path / "b" / "open")}
     assert list(jail._without(str(tmp_path), [])) == [str(tmp_path)]
     assert list(jail._without(str(tmp_path), [str(tmp_path)])) == []
+
+
+LOOK = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+from course_utils.grading.jail import Ward
+ward = Ward(json.loads(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))
+ward.enter()
+reading, writing = os.pipe()
+scratch = ward.scratch(1)
+child = ward.fork()
+if not child:
+    ward.apply(writing, scratch)
+    found = []
+    for path in json.loads(sys.argv[5]):
+        try:
+            found.append(len(open(path).read()) > 0)
+        except OSError:
+            found.append(False)
+    os.write(3, json.dumps(found).encode())
+    os._exit(0)
+os.close(writing)
+print(os.read(reading, 999).decode(), flush=True)
+ward.end(child)
+os._exit(0)
+"""
+
+
+@ON_LINUX
+@pytest.mark.parametrize("first", ["namespaces", "landlock"])
+def test_what_is_to_be_hidden_is_hidden_also_among_what_is_shown(isolation, first, tmp_path):
+    """Somebody may keep the submissions in a folder that Python lives in: here, two packages stand for it."""
+    needs(isolation, first)
+    means = isolation.means[isolation.means.index(first) :]
+    tqdm = Path(importlib.util.find_spec("tqdm").origin).resolve().parent
+    typer = Path(importlib.util.find_spec("typer").origin).resolve()
+    paths = [
+        f"{tqdm}/__init__.py",
+        f"{tqdm}/contrib/__init__.py",
+        str(typer),
+        str(typer.with_name("main.py")),
+    ]
+    hidden = json.dumps([str(tqdm), str(typer)])
+    arguments = [str(jail.PACKAGE.parent), json.dumps(means), str(tmp_path), hidden, json.dumps(paths)]
+    command = [sys.executable, "-c", LOOK, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    assert json.loads(done.stdout) == [False, False, False, True]
+
+
+def test_on_other_systems_the_modules_import_and_promise_nothing():
+    """As on Windows: no resource module, no C library to call, none of the calls that POSIX has."""
+    program = """
+import asyncio, multiprocessing, os, platform, signal, socket, subprocess, sys, tempfile, torch
+sys.path.insert(0, sys.argv[1])
+sys.platform, sys.modules["resource"] = "win32", None
+for name in ("fork", "getuid", "setsid", "waitid", "O_PATH"): delattr(os, name)
+for name in ("SIGALRM", "setitimer", "pthread_kill"): delattr(signal, name)
+from course_utils.grading import jail, run, zygote
+isolation = jail.probe()
+assert not isolation.means and not isolation.strong and not run.Zygote(isolation).forks
+assert "OPEN" in " ".join(isolation.words)
+jail.limit(0)
+"""
+    command = [sys.executable, "-c", program, str(jail.PACKAGE.parent)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
 
 
 def test_the_environment_is_clean(monkeypatch):

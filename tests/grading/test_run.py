@@ -19,6 +19,7 @@ from course_utils.grading import run
 from course_utils.grading.jail import Isolation
 from course_utils.grading.run import Answers, Zygote, ZygoteError, answers
 from course_utils.grading.sheets import read
+from course_utils.questions.limit import TimeUp, alarmed
 
 ROOT = Path(__file__).parent.parent.parent
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux only")
@@ -160,6 +161,16 @@ def test_an_answer_that_hangs_costs_itself_alone(zygote, impatient, hang):
     assert given.outcome["04.5"] in ("stopped", "died")
     assert points(given, "04.1", asked) == [2, 2]
     assert {reply for part in given.replies["04.5"][1] for reply in part} == {None}  # not asked again
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no alarms")
+def test_an_alarm_stops_a_function_and_leaves_no_trace():
+    before = signal.getsignal(signal.SIGALRM), sys.gettrace()
+    assert alarmed(5, lambda: "done") == "done"
+    with pytest.raises(TimeUp):
+        alarmed(0.05, lambda: time.sleep(100))
+    assert (signal.getsignal(signal.SIGALRM), sys.gettrace()) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_parts_before_one_that_hangs_keep_their_points(zygote, impatient):
