@@ -6,10 +6,11 @@ Run it from an environment in which the course is installed; it makes a throw-aw
 other two (with a network, or packages on the disk), which borrows what is installed here. All grade the same
 three submissions: all right; two exercises wrong and one not answered; all wrong. The systems take turns, so
 that a busy machine slows all of them; the figures are medians over submissions and rounds, and the ratios
-compare within one run. Each system's start is left out: the others run as a library, in a process that has
-already graded once. The other two judge the cases of the notebook; this course judges those and three hidden
-sets. Then `course grade` runs as a whole, on 50 and on --class-size submissions, all different: seconds, and
-the largest memory of all its processes together (shared pages counted once where that can be read).
+compare within one run. Each system's start is left out: all run as a library, in a process that has already
+graded once. The other two judge the cases of the notebook; this course judges those and three hidden sets,
+and in a second row the same as the others. Then `course grade` runs as a whole, on 50 and on --class-size
+submissions, all different: seconds, and the largest memory of all its processes together (shared pages
+counted once where that can be read).
 """
 
 import argparse
@@ -21,6 +22,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -82,12 +84,12 @@ def submissions(folder: Path, count: int) -> Path:
 # --- one system each, in a process of its own ---------------------------------------------------------------
 
 
-def ours(folder: Path) -> None:
+def ours(folder: Path, hidden: int = 3) -> None:
     from course_utils.grading.collect import collect, content
     from course_utils.grading.grade import Exam, grade
     from course_utils.grading.run import Zygote
 
-    exam = Exam(LESSON, seed=1)
+    exam = Exam(LESSON, seed=1, hidden=hidden)
     found = collect(folder / "kinds", LESSON)
     with Zygote() as zygote:
 
@@ -158,7 +160,12 @@ def otter(folder: Path) -> None:
     _serve(run)
 
 
-SYSTEMS = {"this course": ours, "nbgrader": nbgrader, "otter-grader": otter}
+SYSTEMS = {
+    "this course": ours,
+    "this course, the same cases as the others": partial(ours, hidden=0),
+    "nbgrader": nbgrader,
+    "otter-grader": otter,
+}
 
 
 def _serve(run) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -339,6 +340,34 @@ def test_an_empty_class_has_a_report(tmp_path):
     report.write([], tmp_path, run=RUN)
     assert "Nothing was handed in" in (tmp_path / "class.html").read_text(encoding="utf-8")
     assert summary([], RUN) == "0 submissions of lesson 04: nothing to grade."
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome found")
+def test_a_browser_shows_every_page_without_complaint_on_a_telephone_too(hostile):
+    from playwright.sync_api import sync_playwright
+
+    said, asked = [], []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        for path in pages(hostile):
+            page.goto(path.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+        page.goto((hostile / "class.html").as_uri())
+        drawn = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+        page.get_by_role("link", name="Zoë").first.click()
+        assert page.get_by_text("Feedback on lesson 04").is_visible()
+        browser.close()
+    assert said == [] and len(drawn) == 3 and min(drawn) > 300
+    assert all(url.startswith(("file:", "data:")) for url in asked)
 
 
 # ---- in words
