@@ -21,7 +21,7 @@ def run_pytest(folder, *arguments):
     return subprocess.run(
         [*command, *arguments],
         cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # starts faster
         capture_output=True,
         text=True,
         timeout=300,
@@ -50,7 +50,7 @@ def handed_in(tmp_path_factory):
 
 def test_a_class_spread_over_two_processes(handed_in):
     arguments = ("--course-grade", "submissions", "--course-seed", "3", "--junitxml", "junit.xml", "-n", "2")
-    run = run_pytest(handed_in, "-v", *arguments)
+    run = run_pytest(handed_in, "-v", "-p", "xdist", *arguments)
     assert run.returncode == 1, run.stdout + run.stderr
     assert "\x1b" not in run.stdout and "--course-seed 3" in run.stdout
     assert not list(handed_in.rglob("*.ran")), "pytest ran what lies beside the submissions"
