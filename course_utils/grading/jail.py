@@ -18,6 +18,7 @@ import functools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,6 +48,7 @@ FILES = 4096  # in scratch
 PROCESSES = 48  # threads count, too
 SHARED_PROCESSES = 512  # where the user's other processes count, too
 PROCESSOR_SECONDS = 900  # of one process; the grader ends it long before, unless it has ended itself
+ROOT_PLACE = "/sys"  # a folder that is always there, and of which nothing is shown
 SCRATCH, SHARED_MEMORY = "/tmp", "/dev/shm"
 
 
@@ -130,7 +132,7 @@ def _without(path: str, hidden: Collection[str]) -> Iterator[str]:
 class Ward:
     """The warden's side: it enters namespaces with what it has loaded, forks children, and ends them.
 
-    `place` is an empty folder of the grader, used for the new root or, without namespaces, for scratch.
+    `place` is an empty folder of the grader for scratch; with namespaces, none is needed.
     After `enter` the caller is another process: the one that called waits for it, and ends with it.
     """
 
@@ -158,7 +160,7 @@ class Ward:
         if "namespaces" in self.means:
             self.pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
             linux.keep_mounts_private()
-            linux.change_root(self.place, shown(), self.hidden, (SCRATCH, SHARED_MEMORY, "/proc"))
+            linux.change_root(ROOT_PLACE, shown(), self.hidden, (SCRATCH, SHARED_MEMORY, "/proc"))
 
     def _enter_namespaces(self) -> None:
         user, group = os.getuid(), os.getgid()
@@ -234,6 +236,11 @@ class Ward:
             os.chmod(self.place, 0o711)
         return path
 
+    def leave(self) -> None:
+        """Remove what is left of scratch, when the grader is gone."""
+        if "namespaces" not in self.means:
+            remove(self.place)
+
     def end(self, child: int) -> None:
         """End a child and all that it started."""
         with contextlib.suppress(ProcessLookupError):
@@ -247,6 +254,16 @@ class Ward:
                         with contextlib.suppress(OSError):
                             os.kill(orphan, signal.SIGKILL)
                     time.sleep(0.001)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder that student code may have written to; a folder in it may be closed to its owner."""
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            with contextlib.suppress(OSError):
+                if not os.path.islink(os.path.join(place, name)):
+                    os.chmod(os.path.join(place, name), 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _children() -> list[int]:

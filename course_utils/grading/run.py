@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ import numpy as np
 
 from course_utils import questions
 from course_utils.grading import wire
-from course_utils.grading.jail import BOOT, FLAGS, PACKAGE, Isolation, environment, probe
+from course_utils.grading.jail import BOOT, FLAGS, PACKAGE, Isolation, environment, probe, remove
 from course_utils.questions.asking import Inputs, Reply
 
 GRACE = 2.0  # seconds on top of what the child itself holds to
@@ -141,7 +140,8 @@ class Zygote:
             self.connection = None
 
     def _start(self) -> None:
-        self.place = tempfile.mkdtemp(prefix="course-grade-")
+        if "namespaces" not in self.isolation.means:
+            self.place = tempfile.mkdtemp(prefix="course-grade-")
         self.control, theirs = socket.socketpair()
         told = {"means": self.isolation.means, "place": self.place, "hidden": self.hidden}
         with theirs, tempfile.TemporaryFile() as errors:
@@ -185,7 +185,7 @@ class Zygote:
                 self.process.wait()
             self.process = None
         if self.place:
-            _remove(self.place)
+            remove(self.place)
             self.place = ""
 
     def _spawn_alone(self) -> socket.socket:
@@ -235,16 +235,6 @@ def _end_tree(process: subprocess.Popen) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder that student code may have written to; a folder in it may be closed to its owner."""
-    for place, folders, _ in os.walk(folder):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                if not os.path.islink(os.path.join(place, name)):
-                    os.chmod(os.path.join(place, name), 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- a submission -------------------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ def main(descriptor: str, told: str) -> None:
             ward.end(child)
             child = 0
         if not order:
+            ward.leave()
             os._exit(0)
         if order == b"f":
             count += 1
