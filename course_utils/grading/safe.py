@@ -9,6 +9,7 @@ from collections.abc import Sequence
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 # The first characters with which spreadsheets take a text for a formula, in both widths.
 _FORMULA = tuple("=+-@＝＋－＠")
+_LAYOUT = dict.fromkeys(map(ord, "\n\t"))
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 LONGEST_NAME = 120  # bytes
 
@@ -19,6 +20,8 @@ def printable(text: str) -> str:
     Control characters (escape sequences begin with one), marks of direction, and halves of surrogate pairs
     become the replacement character, so that the text can be written as UTF-8 and as XML.
     """
+    if text.translate(_LAYOUT).isprintable():  # nearly always, and found out much sooner
+        return text
     return "".join(_REPLACED if _commands(character) else character for character in text)
 
 
