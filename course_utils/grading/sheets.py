@@ -269,11 +269,12 @@ def read(data: bytes, asked: Iterable[Asked]) -> Sheet:
         answering = _answering(question, run, said)
         stubs = [cell for cell in answering if _stub_in(cell, question.function)]
         if stubs and len(stubs) < len(answering):
-            # A copied stub below the answer would hide it. It stays where it alone defines something else.
-            others = {name for cell in run if cell not in stubs for name in cell.names}
-            run = [cell for cell in run if cell not in stubs or not cell.names.keys() <= others]
-            said.append(f"left out: the unanswered copy in {_cells([cell.number for cell in stubs])}")
+            # A copied stub below the answer would hide it. What else its cell defines is kept, in front.
             answering = [cell for cell in answering if cell not in stubs]
+            run = [cell for cell in run if cell not in stubs]
+            first = run.index(answering[0])
+            run[first:first] = stubs
+            said.append(f"an unanswered copy, in {_cells([cell.number for cell in stubs])}, does not count")
         if len(answering) > 1:
             last = answering[-1].number
             said.append(f"answered in {_cells([cell.number for cell in answering])}; cell {last} counts")

@@ -65,6 +65,8 @@ def preload() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     platform.python_version()  # which the first cell of every notebook prints, and which is worked out once
+    with contextlib.suppress(AttributeError):  # what half precision has to know of the processor, from /proc
+        torch.cpu._is_avx2_supported()
     torch.set_num_threads(1)
 
 

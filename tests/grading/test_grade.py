@@ -172,6 +172,14 @@ def test_a_cell_that_raises_or_kills_is_said_and_costs_no_other(graded):
     assert len(found.notes) == 2 and "ZeroDivisionError" in " ".join(found.notes)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_precision_works_where_answers_run(graded, dtype):
+    """float16 needs to know the processor, from files that are out of sight in the jail."""
+    cell = f"import torch\nx = torch.ones(3, 4, dtype=torch.{dtype})\n(x @ x.T).softmax(-1).float().exp()\n"
+    cell += "torch.nn.GRU(4, 2).to(x.dtype)(x[None])"
+    assert graded(with_cell(exercises(), cell)).notes == ()
+
+
 def test_a_missing_answer_costs_itself(graded):
     notebook = right()
     notebook["cells"] = [
