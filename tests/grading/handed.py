@@ -115,6 +115,7 @@ def _definitions(lesson: str) -> dict[str, ast.stmt]:
     return found
 
 
+@cache
 def as_cell(id: str, kind: str, name: str) -> str:
     """A cell that answers exercise `id` as the named mistake or variant does ("Mistake" or "Variant").
 
