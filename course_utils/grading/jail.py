@@ -219,7 +219,8 @@ class Ward:
         """What Landlock is to allow, beside the scratch folder."""
         if "namespaces" in self.means:
             return {"/": linux.READ, SHARED_MEMORY: None}
-        rights: dict[str, int | None] = {f"/dev/{name}": linux.READ for name in linux.DEVICES}
+        open_to_all = (*(f"/dev/{name}" for name in linux.DEVICES), *linux.PROCESSOR)
+        rights: dict[str, int | None] = dict.fromkeys(open_to_all, linux.READ)
         for path in map(os.path.realpath, shown()):
             rights[path] = linux.READ_FOLDER  # Python lists the folders that it imports from
             rights |= dict.fromkeys(_without(path, self.hidden), linux.READ)

@@ -122,6 +122,11 @@ def _set_flags(path: str, flags: int, at: int = 0) -> None:
 
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
+# What libraries read of the processor, some of them late, to choose how they compute.
+PROCESSOR = (
+    "/proc/cpuinfo",
+    *(f"/sys/devices/system/cpu/{name}" for name in ("possible", "present", "online")),
+)
 
 
 def change_root(place: str, shown: Iterable[str], covered: Iterable[str], writable: Iterable[str]) -> None:
@@ -129,7 +134,8 @@ def change_root(place: str, shown: Iterable[str], covered: Iterable[str], writab
 
     Folders and files in `covered` are empty there; folders in `writable` are for others to mount on.
     """
-    mount_memory(place, 1 << 20, 4096, "755")
+    processor = {path: Path(path).read_bytes() for path in PROCESSOR if os.path.exists(path)}
+    mount_memory(place, 4 << 20, 4096, "755")
     for path in shown:
         target = place + path
         if os.path.islink(path):
@@ -152,6 +158,9 @@ def change_root(place: str, shown: Iterable[str], covered: Iterable[str], writab
     for name in DEVICES:
         Path(f"{place}/dev/{name}").touch()
         _bind(f"/dev/{name}", f"{place}/dev/{name}", devices=True)
+    for path, text in processor.items():
+        os.makedirs(os.path.dirname(place + path), exist_ok=True)
+        Path(place + path).write_bytes(text)
     for path in writable:
         os.makedirs(place + path, exist_ok=True)
     os.chdir(place)
