@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from course_utils.cli import app
 
-COMMANDS = ("build", "check", "claims")
+COMMANDS = ("build", "check", "claims", "grade")
 
 
 @pytest.fixture
@@ -58,7 +58,21 @@ def test_help_names_every_command_and_costs_no_heavy_import():
 def test_every_command_explains_itself_and_its_options(course, command):
     result = course(command, "--help")
     assert result.exit_code == 0
-    for option in {"build": ["--scale", "--check"], "check": ["--timeout"], "claims": ["--json"]}[command]:
+    options = {
+        "build": ["--scale", "--check"],
+        "check": ["--timeout"],
+        "claims": ["--json"],
+        "grade": [
+            "--out",
+            "--lesson",
+            "--seed",
+            "--workers",
+            "--scheduler",
+            "--require-isolation",
+            "--regrade",
+        ],
+    }
+    for option in options[command]:
         assert option in result.output
 
 

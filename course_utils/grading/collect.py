@@ -20,7 +20,7 @@ from pathlib import Path
 
 from course_utils.grading import GradingError
 from course_utils.grading.safe import line
-from course_utils.grading.sheets import Cell, Sheet, Unreadable, lesson_of, read
+from course_utils.grading.sheets import Cell, Sheet, Unreadable, has_answers, lesson_of, read
 
 __all__ = ["Cell", "Sheet", "Submission", "Unreadable", "collect", "content", "read"]
 
@@ -326,9 +326,13 @@ def _chosen(notebooks: Sequence[_Owned], lesson: str) -> tuple[_Owned, list[str]
     """The notebook that counts, and what to say of the others."""
     if len(notebooks) == 1:
         return notebooks[0], []
-    lessons = {one: _peek(one.entry) for one in notebooks}
+    lessons, answering = {}, set()
+    for one in notebooks:
+        lessons[one], answers = _peek(one.entry)
+        answering |= {one} if answers else set()
     fitting = [one for one in notebooks if lessons[one] == lesson] if lesson else []
     fitting = fitting or [one for one in notebooks if not lessons[one]] or list(notebooks)
+    fitting = [one for one in fitting if one in answering] or fitting  # a repository may hold the lesson, too
     chosen = max(fitting, key=lambda one: (one.rank, one.entry.parts))
     others = [one for one in notebooks if one is not chosen]
     said = [
@@ -340,11 +344,13 @@ def _chosen(notebooks: Sequence[_Owned], lesson: str) -> tuple[_Owned, list[str]
     return chosen, [note]
 
 
-def _peek(entry: _Entry) -> str:
+def _peek(entry: _Entry) -> tuple[str, bool]:
+    """The lesson of a notebook, and whether it has cells for answers."""
     try:
-        return lesson_of(_bytes(entry.path, entry.member), entry.name)
+        data = _bytes(entry.path, entry.member)
+        return lesson_of(data, entry.name), has_answers(data)
     except Unreadable:
-        return ""
+        return "", False
 
 
 def guess_lesson(submissions: Sequence[Submission], *, most: int = 40) -> str:

@@ -169,6 +169,15 @@ _SAID = re.compile(
 )
 
 
+def has_answers(data: bytes) -> bool:
+    """Does a notebook have cells that say they answer an exercise? A lesson has none.
+
+    Raises:
+        Unreadable: it is no notebook.
+    """
+    return any(_role(cell)[0] == "answer" for cell in notebook_of(data)[1])
+
+
 def parsed(source: str) -> ast.Module | None:
     """The syntax tree of a cell, with its magics and `!` lines blanked out; None where it is not Python.
 

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,9 @@ FORKS = pytest.mark.skipif(sys.platform != "linux", reason="signals and forked c
 def scratch():
     SCRATCH.mkdir(exist_ok=True)
     yield
-    SCRATCH.rmdir()  # which fails if something was left behind
+    for left in SCRATCH.glob("pymp-*"):  # Python's own, with the socket of a fork server: a kill -9 leaves it
+        shutil.rmtree(left)
+    SCRATCH.rmdir()  # which fails if something else was left behind
 
 
 def course(*arguments: object) -> subprocess.CompletedProcess:

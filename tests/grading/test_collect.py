@@ -192,6 +192,15 @@ def test_of_several_notebooks_those_of_the_lesson_count_and_the_others_are_said(
     assert "4 notebooks: al/2.ipynb counts" in al.notes[0] and "al/1.ipynb (lesson 03)" in al.notes[0]
 
 
+def test_in_a_repository_the_exercises_count_and_not_the_lesson(made):
+    built = Path(__file__).parents[2]
+    files = [next((built / kind).glob("04_*.ipynb")) for kind in ("exercises", "notebooks")]
+    source = made(
+        {f"{who}/{file.parent.name}/04.ipynb": file.read_bytes() for who in ("al", "bo") for file in files}
+    )
+    assert students(source) == {"al": "al/exercises/04.ipynb", "bo": "bo/exercises/04.ipynb"}
+
+
 def test_the_newest_of_several_notebooks_counts(tmp_path):
     folder(tmp_path, {"al/a.ipynb": notebook(), "al/b.ipynb": notebook(), "al/c.ipynb": notebook()})
     for name, when in (("a", 100), ("b", 300), ("c", 200)):
