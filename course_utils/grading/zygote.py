@@ -171,7 +171,10 @@ def serve(connection: socket.socket) -> None:
             replies = None
         if os.getpid() != own:
             return
-        wire.send(connection, {"to": order["nonce"], "replies": replies}, _never())
+        try:
+            wire.send(connection, {"to": order["nonce"], "replies": replies}, _never())
+        except wire.WireError:
+            wire.send(connection, {"to": order["nonce"], "replies": _sendable(replies)}, _never())
 
 
 def _make_room() -> None:
@@ -214,17 +217,21 @@ def answer(question: Question, function: Any, cases: list[dict[str, Any]]) -> li
         [replies] = ask(question, function, [cases])
     except KeyboardInterrupt:
         replies = [Reply(trouble=Trouble("raised", "Your code raised KeyboardInterrupt."))] * len(cases)
-    packed = []
+    return wire.pack_replies(replies)
+
+
+def _sendable(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The replies, with words in place of those that are too large, or hold what cannot be sent."""
+    sent = []
     for reply in replies:
-        [one] = wire.pack_replies([reply])
         try:
-            if len(wire.encode(one)) > wire.ARRAYS_LIMIT // len(cases):
+            if len(wire.encode(reply)) > wire.ARRAYS_LIMIT // len(replies):
                 raise wire.WireError("too large")
+            sent.append(reply)
         except wire.WireError:
             trouble = Trouble("result", "What it returns is too large to be judged.")
-            [one] = wire.pack_replies([Reply(trouble=trouble, printed=reply.printed)])
-        packed.append(one)
-    return packed
+            sent += wire.pack_replies([Reply(trouble=trouble, printed=reply["printed"])])
+    return sent
 
 
 def translated(source: str, number: int) -> tuple[str, types.CodeType | str]:
