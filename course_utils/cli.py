@@ -17,7 +17,7 @@ import typer
 
 from course_utils.authoring import AuthoringError
 from course_utils.claims import Claim, ClaimError, read
-from course_utils.grading import GradingError
+from course_utils.grading import HIDDEN, GradingError
 
 NEEDED = {"ipykernel", "jupytext", "nbclient", "nbformat"}  # what a base install may lack
 
@@ -207,6 +207,9 @@ def grade(
             help="Draw the hidden inputs by this number. By default that of the run before, or a new one.",
         ),
     ] = None,
+    hidden: Annotated[
+        int, typer.Option(min=1, max=20, help="Sets of hidden inputs: more find more, and take longer.")
+    ] = HIDDEN,
     workers: Annotated[
         int | None, typer.Option(min=1, help="How many processes grade at once. By default one a core.")
     ] = None,
@@ -242,6 +245,7 @@ def grade(
                 out,
                 lesson=lesson.zfill(2) if lesson else "",
                 seed=seed,
+                hidden=hidden,
                 workers=workers,
                 scheduler=scheduler,
                 require_isolation=require_isolation,

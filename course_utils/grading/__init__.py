@@ -3,3 +3,6 @@
 
 class GradingError(Exception):
     """A class cannot be graded, or not here; the message says why and what to do."""
+
+
+HIDDEN = 1  # sets of hidden inputs by default, each with as many cases as the notebook has

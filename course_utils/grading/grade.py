@@ -24,6 +24,7 @@ from course_utils.checks.engine import (
     draw,
     judge,
 )
+from course_utils.grading import HIDDEN
 from course_utils.grading.collect import NOTHING, Submission
 from course_utils.grading.grades import Grade, ItemGrade, Outcome, Shortcut
 from course_utils.grading.run import Answers, Zygote, answers
@@ -44,7 +45,7 @@ class Exam:
         LookupError: there is no such lesson.
     """
 
-    def __init__(self, lesson: str, seed: int, hidden: int = 3):
+    def __init__(self, lesson: str, seed: int, hidden: int = HIDDEN):
         self.lesson, self.seed = lesson, seed
         self.exercises = tuple(checks.exercises(lesson))
         self.questions = tuple(exercise.question for exercise in self.exercises)

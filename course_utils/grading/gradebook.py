@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from course_utils.grading import GradingError
+from course_utils.grading import HIDDEN, GradingError
 from course_utils.grading.collect import Submission, collect, content, guess_lesson
 from course_utils.grading.jail import Isolation
 from course_utils.grading.sheets import Unreadable
@@ -31,6 +31,7 @@ def grade_class(
     *,
     lesson: str = "",
     seed: int | None = None,
+    hidden: int = HIDDEN,
     workers: int | None = None,
     scheduler: str = "",
     require_isolation: bool = False,
@@ -65,6 +66,7 @@ def grade_class(
         settings = Settings(
             lesson,
             store.seed(seed, fresh=regrade),
+            hidden,
             cell_seconds=cell_seconds,
             require_isolation=require_isolation,
             secret=(str(source.resolve()), str(out.resolve())),

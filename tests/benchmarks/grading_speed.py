@@ -7,10 +7,10 @@ other two (with a network, or packages on the disk), which borrows what is insta
 three submissions: all right; two exercises wrong and one not answered; all wrong. The systems take turns, so
 that a busy machine slows all of them; the figures are medians over submissions and rounds, and the ratios
 compare within one run. Each system's start is left out: all run as a library, in a process that has already
-graded once. The other two judge the cases of the notebook; this course judges those and three hidden sets,
-and in a second row the same as the others. Then `course grade` runs as a whole, on 50 and on --class-size
-submissions, all different: seconds, and the largest memory of all its processes together (shared pages
-counted once where that can be read).
+graded once. The other two judge the cases of the notebook; this course judges those
+and as many hidden ones, in further rows three hidden sets, and the same as the others. Then `course grade`
+runs as a whole, on 50 and on --class-size submissions, all different: seconds, and the largest memory of all
+its processes together (shared pages counted once where that can be read).
 """
 
 import argparse
@@ -25,6 +25,8 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+
+from course_utils.grading import HIDDEN
 
 ROOT = Path(__file__).parents[2]
 LESSON, NAME = "04", "04_bahdanau_attention.ipynb"
@@ -85,7 +87,7 @@ def submissions(folder: Path, count: int) -> Path:
 # --- one system each, in a process of its own ---------------------------------------------------------------
 
 
-def ours(folder: Path, hidden: int = 3) -> None:
+def ours(folder: Path, hidden: int = HIDDEN) -> None:
     from course_utils.grading.collect import collect, content
     from course_utils.grading.grade import Exam, grade
     from course_utils.grading.run import Zygote
@@ -163,6 +165,7 @@ def otter(folder: Path) -> None:
 
 SYSTEMS = {
     "this course": ours,
+    "this course, --hidden 3": partial(ours, hidden=3),
     "this course, the same cases as the others": partial(ours, hidden=0),
     "nbgrader": nbgrader,
     "otter-grader": otter,
