@@ -22,7 +22,7 @@ FULL = {"04.1": 2, "04.2": 2, "04.3": 1, "04.4": 3, "04.5": 2}
 
 @pytest.fixture(scope="module")
 def exam() -> Exam:
-    return Exam("04", seed=11)
+    return Exam("04", seed=11, hidden=2)
 
 
 @pytest.fixture(scope="module")
@@ -230,8 +230,8 @@ def test_the_same_seed_gives_the_same_grade_and_another_asks_others(exam):
     def inputs(other: Exam) -> list[bytes]:
         return [key.cases[0][0]["scores"].tobytes() for key in other.keys["04.1"]]
 
-    assert inputs(Exam("04", seed=11)) == inputs(exam)
-    other = inputs(Exam("04", seed=12))
+    assert inputs(Exam("04", seed=11, hidden=2)) == inputs(exam)
+    other = inputs(Exam("04", seed=12, hidden=3))
     assert other[0] == inputs(exam)[0] and not set(other[1:]) & set(inputs(exam))
     assert len(set(other)) == 4
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
 from handed import Notebook, alone, answer_cells, answered, as_cell, exercises, packed, right, with_cell
 
@@ -28,7 +29,7 @@ from course_utils.questions.asking import ask
 sys.path.insert(0, str(Path(__file__).parent.parent / "attacks"))
 from attacks import ATTACKS, Attack, World
 
-COUNT = int(os.environ.get("COURSE_SUBMISSIONS", "60"))
+COUNT = int(os.environ.get("COURSE_SUBMISSIONS", "40"))
 SEED = 77
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the attacks need isolation as Linux has it")
 
@@ -258,8 +259,11 @@ def test_every_grade_is_the_deserved_one_also_after_a_kill(tmp_path):
         while process.poll() is None and kept(out) < COUNT // 3:
             time.sleep(0.1)
         assert process.poll() is None
+        all_of_it = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGKILL)
         process.communicate()
+        _, alive = psutil.wait_procs(all_of_it, timeout=120)
+        assert len(all_of_it) >= 4 and not alive  # the processes that grade, and a zygote each
         done = kept(out)
         assert done < COUNT
 
