@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -228,12 +229,12 @@ def hand_in(number: int, world: World) -> Handed:
 # --- the run ------------------------------------------------------------------------------------------------
 
 
-def grade(folder: Path, out: Path) -> subprocess.Popen:
+def grade(folder: Path, out: Path, scratch: Path) -> subprocess.Popen:
     call = [sys.executable, "-c", "from course_utils.cli import app; app()", "grade", folder, "--out", out]
     options = ["--lesson", "04", "--seed", str(SEED), "--timeout", "2", "--require-isolation"]
     return subprocess.Popen(
         [*map(str, call), *options],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -243,7 +244,14 @@ def kept(out: Path) -> int:
     return len(list((out / "state").glob("[!r]*.json")))
 
 
-def test_every_grade_is_the_deserved_one_also_after_a_kill(tmp_path):
+@pytest.fixture
+def scratch():
+    """A short path, for the sockets in it; what a killed process leaves there goes with it."""
+    with tempfile.TemporaryDirectory(prefix="k-") as folder:
+        yield Path(folder)
+
+
+def test_every_grade_is_the_deserved_one_also_after_a_kill(tmp_path, scratch):
     folder, out = tmp_path / "class", tmp_path / "results"
     world = World(folder, out, Path(__file__).parents[2], 9, os.getpid())
     handed = {}
@@ -254,7 +262,7 @@ def test_every_grade_is_the_deserved_one_also_after_a_kill(tmp_path):
         if one.data is not None:
             (folder / one.name / "04 my answers.ipynb").write_bytes(one.data)
 
-    process = grade(folder, out)
+    process = grade(folder, out, scratch)
     try:
         while process.poll() is None and kept(out) < COUNT // 3:
             time.sleep(0.1)
@@ -267,7 +275,7 @@ def test_every_grade_is_the_deserved_one_also_after_a_kill(tmp_path):
         done = kept(out)
         assert done < COUNT
 
-        process = grade(folder, out)
+        process = grade(folder, out, scratch)
         said, _ = process.communicate()
         assert process.returncode == 0
     finally:
