@@ -167,17 +167,23 @@ def _line(error: BaseException, file: str) -> int:
 
 
 def call(answer: Callable, *arguments: Any) -> Any:
-    """answer(*arguments), after a check that it takes that many arguments."""
+    """answer(*arguments). Raises WrongSignature if it does not take that many arguments."""
+    try:
+        return answer(*arguments)
+    except TypeError:
+        _check_signature(answer, arguments)
+        raise
+
+
+def _check_signature(answer: Callable, arguments: tuple) -> None:
     try:
         signature = inspect.signature(answer)
     except (TypeError, ValueError):  # some callables have none to show
-        signature = None
-    if signature is not None:
-        try:
-            signature.bind(*arguments)
-        except TypeError:
-            raise WrongSignature(f"but yours takes {signature}") from None
-    return answer(*arguments)
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise WrongSignature(f"but yours takes {signature}") from None
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
