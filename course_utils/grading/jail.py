@@ -49,7 +49,7 @@ PROCESSES = 48  # threads count, too
 SHARED_PROCESSES = 512  # where the user's other processes count, too
 PROCESSOR_SECONDS = 900  # of one process; the grader ends it long before, unless it has ended itself
 ROOT_PLACE = "/sys"  # a folder that is always there, and of which nothing is shown
-SCRATCH, SHARED_MEMORY = "/tmp", "/dev/shm"
+SCRATCH, SHARED_MEMORY = "/scratch", "/dev/shm"  # not /tmp: the course itself may lie there
 
 
 @dataclass(frozen=True)

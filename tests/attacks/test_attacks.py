@@ -61,12 +61,18 @@ class Grader:
         files = {path: path.stat().st_mtime_ns for path in paths if path.suffix != ".pyc"}
         return {
             "files": files,
-            "in the course": sorted(os.listdir(ROOT)),
-            "temporary": sorted(name for name in os.listdir(tempfile.gettempdir()) if "course" in name),
-            "shared memory": sorted(os.listdir("/dev/shm")) if sys.platform == "linux" else [],
+            "in the course": sorted(name for name in os.listdir(ROOT) if not name.startswith(".")),
+            "temporary": sorted(os.listdir(tempfile.gettempdir())),
+            "shared memory": self.shared_memory(),
             "processes": {p.pid for p in psutil.Process().children(recursive=True)},
             "visitors": self.visited(),
         }
+
+    @staticmethod
+    def shared_memory() -> list[str]:
+        """What the disk bomb would leave there; tests beside this one, and browsers, have files of their own."""
+        names = os.listdir("/dev/shm") if sys.platform == "linux" else []
+        return sorted(filter(str.isdigit, names))
 
     def visited(self) -> bool:
         try:
@@ -82,10 +88,14 @@ def grader(tmp_path_factory) -> Iterator[Grader]:
     submissions, results = folder / "submissions", folder / "results"
     submissions.mkdir()
     results.mkdir()
+    temporary = folder / "temporary"  # of our own: tests beside this one have theirs
+    temporary.mkdir()
     (submissions / "other.ipynb").write_bytes(packed(right()))
     (results / "grades.csv").write_text("student,points\nother,10\n")
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.MonkeyPatch.context() as patch:
         server.setblocking(False)
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        patch.setenv("TMPDIR", str(temporary))
         patch.setattr(grading, "answers", partial(answers, question_seconds=1.0))
         patch.setattr(run, "GRACE", 1.0)
         world = World(submissions, results, ROOT, server.getsockname()[1], os.getpid())
