@@ -70,7 +70,7 @@ class Grader:
 
     @staticmethod
     def shared_memory() -> list[str]:
-        """What the disk bomb would leave there; tests beside this one, and browsers, have files of their own."""
+        """What the disk bomb would leave there; browsers and other tests have files of their own."""
         names = os.listdir("/dev/shm") if sys.platform == "linux" else []
         return sorted(filter(str.isdigit, names))
 
