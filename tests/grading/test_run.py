@@ -480,6 +480,7 @@ def test_interrupting_the_grader_ends_the_child(zygote):
         with pytest.raises(KeyboardInterrupt):
             answers(zygote, cells("while True: pass"), cases_of("04.5"), cell_seconds=100)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # should it not have come, nothing is to end the tests later
         signal.signal(signal.SIGALRM, before)
     asked = cases_of("04.5")
     assert points(answers(zygote, cells(RATE), asked), "04.5", asked) == [2]
