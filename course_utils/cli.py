@@ -17,7 +17,7 @@ import typer
 
 from course_utils.authoring import AuthoringError
 from course_utils.claims import Claim, ClaimError, read
-from course_utils.grading import HIDDEN, GradingError
+from course_utils.grading import CELL_SECONDS, HIDDEN, GradingError
 
 NEEDED = {"ipykernel", "jupytext", "nbclient", "nbformat"}  # what a base install may lack
 
@@ -221,7 +221,7 @@ def grade(
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=1, help="The longest that one cell of a notebook may run, in seconds.")
-    ] = 10,
+    ] = CELL_SECONDS,
     regrade: Annotated[
         bool,
         typer.Option(

@@ -575,7 +575,7 @@ for goal in (50, 80):
 
 # %% [markdown]
 # And why does everyone say that Transformers train *fast*? Not because of the arithmetic: on one CPU core, which does
-# one thing at a time, the table above shows no large difference in tokens per second. It is because of what has to
+# one thing at a time, the tokens per second in the table above are a small factor apart. It is because of what has to
 # *wait*. Count the operations that a sentence takes, one after another:
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from course_utils import checks
 from course_utils.authoring.files import write
 from course_utils.grading import GradingError
 from course_utils.grading.grades import Grade
@@ -152,7 +153,7 @@ def classroom(lesson: str, out: Path, *, ref: str = "main") -> Path:
 
 def _known(lesson: str) -> None:
     try:
-        Run.of(lesson, seed=0)
+        checks.exercises(lesson)
     except LookupError as error:
         raise GradingError(str(error)) from None
 

@@ -24,9 +24,9 @@ from course_utils.checks.engine import (
     draw,
     judge,
 )
-from course_utils.grading import HIDDEN
+from course_utils.grading import CELL_SECONDS, HIDDEN
 from course_utils.grading.collect import NOTHING, Submission
-from course_utils.grading.grades import Grade, ItemGrade, Outcome, Shortcut
+from course_utils.grading.grades import Grade, ItemGrade, Outcome
 from course_utils.grading.run import Answers, Zygote, answers
 from course_utils.grading.sheets import Sheet, Unreadable, lesson_of, read
 from course_utils.grading.shortcuts import shortcuts
@@ -66,7 +66,12 @@ def _derived(seed: int, number: int) -> int:
 
 
 def grade(
-    submission: Submission, content: bytes | None, exam: Exam, zygote: Zygote, *, cell_seconds: float = 10.0
+    submission: Submission,
+    content: bytes | None,
+    exam: Exam,
+    zygote: Zygote,
+    *,
+    cell_seconds: float = CELL_SECONDS,
 ) -> Grade:
     """The grade of a submission with these bytes; it raises for nothing that a student can write."""
     begun = time.monotonic()
@@ -141,19 +146,13 @@ def _item(exercise: Exercise, keys: Sequence[Key], sheet: Sheet, given: Answers)
         outcome = "unanswered"
     else:
         outcome = "full" if points == exercise.points else "partial" if points else "wrong"
-    notes = sheet.found.get(exercise.id, ())
-    used: tuple[Shortcut, ...] = ()
-    try:
-        used = shortcuts(sheet.cells, exercise)
-    except (RecursionError, MemoryError):
-        notes += ("its code is nested too deeply to be searched for shortcuts",)
     return ItemGrade(
         exercise.id,
         exercise.title,
         outcome,
         parts,
-        notes,
-        used,
+        sheet.found.get(exercise.id, ()),
+        shortcuts(sheet.cells, exercise),
         round(given.seconds.get(exercise.id, 0.0), 3),
     )
 

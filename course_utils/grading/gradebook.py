@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from course_utils.grading import HIDDEN, GradingError
+from course_utils.grading import CELL_SECONDS, HIDDEN, GradingError
 from course_utils.grading.collect import Submission, collect, content, guess_lesson
 from course_utils.grading.jail import Isolation
 from course_utils.grading.sheets import Unreadable
@@ -35,7 +35,7 @@ def grade_class(
     workers: int | None = None,
     scheduler: str = "",
     require_isolation: bool = False,
-    cell_seconds: float = 10.0,
+    cell_seconds: float = CELL_SECONDS,
     regrade: bool = False,
     say: Callable[[str], None] = print,
     warn: Callable[[str], None] = print,

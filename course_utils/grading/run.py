@@ -25,12 +25,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from course_utils import questions
-from course_utils.grading import wire
+from course_utils.grading import CELL_SECONDS, wire
 from course_utils.grading.jail import BOOT, FLAGS, PACKAGE, Isolation, environment, probe, remove
 from course_utils.questions.asking import Inputs, Reply
 
 GRACE = 2.0  # seconds on top of what the child itself holds to
-CELL_SECONDS = 10.0
 SUBMISSION_SECONDS = 300.0
 LIVES = 12  # children that one submission may use up
 START_SECONDS = 120.0

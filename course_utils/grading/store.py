@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from course_utils.authoring.files import write
-from course_utils.grading import HIDDEN, GradingError
+from course_utils.grading import CELL_SECONDS, HIDDEN, GradingError
 from course_utils.grading.collect import Submission
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Settings:
     lesson: str
     seed: int  # of the hidden inputs
     hidden: int = HIDDEN  # sets of hidden inputs
-    cell_seconds: float = 10.0
+    cell_seconds: float = CELL_SECONDS
     require_isolation: bool = False
     secret: tuple[str, ...] = ()
 
